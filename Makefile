@@ -83,7 +83,7 @@ e2e: $(READY) ## Run the end-to-end tests on real Airflow installations (ARGS="-
 
 e2e-%: $(READY) ## Count the logins of many tasks with one executor: e2e-local, e2e-celery, e2e-kubernetes (ARGS="3.3")
 	@$(if $(filter kubernetes,$*),$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) kubernetes)
-	@$(BIN)/python -m e2e.run_$* $(ARGS)
+	@$(BIN)/python -m e2e.count_logins $* $(ARGS)
 
 .PHONY: mutate
 mutate: $(READY) ## Check that tests fail when the code is changed; some modules: ARGS="connection auth.origin"

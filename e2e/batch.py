@@ -1,127 +1,169 @@
-"""Batches of the six DAGs in ``late_batch.py``: the logins that the sandbox counted, and the waits of the tasks."""
+"""Batches of the DAGs in ``dags/batches.py``, and the logins of each as the sandbox counted them."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from cryptography.fernet import Fernet
 
-from e2e.checker import check
-from e2e.history import task_name
-from e2e.marked_secrets import COMPANY, USER, jwt_connection
+from e2e.marked_secrets import jwt_connection
 from e2e.steps import EndToEndError
 from scripts.update_docs import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from e2e.checker import Verdict
-    from e2e.history import History
+    from e2e.executors import ExecutorAirflow
     from e2e.marked_secrets import Recorder
-    from e2e.servers import PostgreSQL
-    from e2e.standalone import Airflow
     from loanauth_sandbox.log import LogEntry
     from loanauth_sandbox.server import Sandbox
     from scripts.programs import Programs
 
-RUN_TIMEOUT = 900.0  # seconds of a batch
+BATCH_TIMEOUT = 900.0  # seconds
 CONNECTION_TIMEOUT = 5  # seconds, the field Timeout of the Connection
-LIFETIME = 40  # seconds of a token
 #: Seconds from a login to the end of its claim at most; and after which another process takes a claim over.
 LOGIN_SECONDS, MAX_CLAIM_AGE = 12, 2 * CONNECTION_TIMEOUT + 25
-CHANGED_PASSWORD = "E2E-changed-password-å/%2B&-mark"
+#: Fraction of the lifetime that must lie between two logins: an authenticating task takes over what has half its life.
+MIN_FRACTION = 0.45
 
 
-def write_dags(to: Path, *, dags: str = "range(6)", loans: int = 3) -> None:
-    """Write the DAGs of a batch."""
-    source = (ROOT / "e2e" / "dags" / "late_batch.py").read_text()
-    loans_of_dag = str([*range(1, loans + 1)])
-    (to / "late_batch.py").write_text(source.replace("range(6)", dags).replace("[1, 2, 3]", loans_of_dag))
+def write_dags(to: Path, numbers: Iterable[int], loans: int, *, waits: bool = True) -> None:
+    """Write the DAGs of a batch, and those that wait."""
+    to.mkdir(parents=True)
+    source = (ROOT / "e2e" / "dags" / "batches.py").read_text()
+    source = source.replace("NUMBERS = range(6)", f"NUMBERS = {[*numbers]}").replace("LOANS = 3", f"LOANS = {loans}")
+    (to / "batches.py").write_text(source)
+    if waits:
+        for name in ("e2e/dags/waits_and_retries.py", "tests/dags/fifty_waiting.py"):
+            shutil.copy(ROOT / name, to)
 
 
-def connection_variable(url: str, *, share_logins: bool = True, **changed: str) -> str:
+def connection_variable(url: str, **changed: str) -> str:
     """Return the Connection for an environment variable."""
-    extra = {"timeout": CONNECTION_TIMEOUT, "share_logins": share_logins}
-    connection = jwt_connection(url, extra=extra, **changed)
+    connection = jwt_connection(url, extra={"timeout": CONNECTION_TIMEOUT}, **changed)
     del connection["connection_id"]  # Airflow ignores an environment variable with a key that it does not know
     return json.dumps(connection)
 
 
-@dataclass(frozen=True)
-class Result:
-    """The result of one batch.
+def task_name(dag_id: str, task_id: str, map_index: int | str) -> str:
+    """Return the name of a task, as the package writes it into Variables."""
+    return f"{dag_id}.{task_id}" + (f"[{map_index}]" if int(map_index) >= 0 else "")
 
-    :param states: number of pricing tasks in each state
-    :param verdict: what the checker found in the history of the batch
-    :param seconds: duration of the batch
-    :param authenticating: duration of the slowest authenticating task, in seconds, with the start of its process
-    :param waits: for each pricing task, the seconds for which its slowest request waited for a credential
+
+@dataclass
+class Counts:
+    """What the service counted in a batch.
+
+    :param extra: logins that followed another one sooner than the lifetime needs
+    :param repeated: rejected passwords that were sent again, although no login with them succeeded in between
+    :param values: passwords that were sent
     """
 
-    states: Counter[str]
-    verdict: Verdict
-    seconds: float
-    authenticating: float
-    waits: tuple[float, ...]
-
-    def problems(self, *, logins: int = 2, rejected: int = 0, may_fail: bool = False) -> list[str]:
-        """Return a sentence for each wrong number and each rule that was broken.
-
-        :param logins: fewest logins, of which each is one lifetime after the other
-        """
-        problems = [*self.verdict.problems]
-        if {*self.states} != {"success"} and not may_fail:
-            problems.append("some tasks did not succeed")
-        if self.verdict.logins < logins:
-            problems.append(f"{self.verdict.logins} logins instead of {logins}: the token did not expire")
-        if self.verdict.rejected - self.verdict.repeated != rejected:
-            problems.append(f"{self.verdict.rejected} logins were rejected instead of {rejected}")
-        return problems
+    logins: int
+    extra: int
+    rejected: int
+    repeated: int
+    prices: int
+    values: int
 
     def __str__(self) -> str:
-        states = ", ".join(f"{count} {state}" for state, count in sorted(self.states.items(), reverse=True))
         return (
-            f"{states} in {self.seconds:.0f} s; {self.verdict}; slowest wait for a credential "
-            f"{max(self.waits, default=0):.1f} s; slowest authenticating task {self.authenticating:.1f} s"
+            f"{self.logins} logins, {self.extra} of them extra; {self.rejected} rejected, {self.repeated} of them "
+            f"again; {self.prices} loans priced"
         )
+
+    def problems(self, *, logins: int = 2, extra: int = 0, rejected: int = 0) -> list[str]:
+        """Return a sentence for each wrong number.
+
+        :param logins: fewest logins
+        :param extra: most extra logins
+        :param rejected: rejected passwords, each sent once
+        """
+        problems = []
+        if self.logins < logins:
+            problems.append(f"{self.logins} logins instead of {logins} or more: the token did not expire")
+        if self.extra > extra:
+            problems.append(f"{self.extra} extra logins instead of {extra} at most")
+        if (self.rejected, self.repeated) != (rejected, 0):
+            problems.append(f"{self.rejected} logins were rejected, {self.repeated} again, instead of {rejected} and 0")
+        return problems
+
+
+def count(requests: Sequence[LogEntry], lifetime: int, *, shares: int = 1) -> Counts:
+    """Count the logins among requests, the oldest first.
+
+    :param lifetime: seconds of a token
+    :param shares: number of groups of tasks that share nothing with another
+    """
+    authentications = [one for one in requests if one.endpoint == "token" and (one.issued or one.rejected)]
+    logins = [one for one in authentications if one.issued]
+    rejected = [one for one in authentications if one.rejected]
+    extra = repeated = 0
+    values = {one.sent for one in authentications}
+    for value in values:
+        of_value = [one for one in logins if one.sent == value]
+        for earlier, later in zip(of_value, of_value[shares:], strict=False):
+            extra += later.at - earlier.at < MIN_FRACTION * lifetime
+        wrong = [one for one in rejected if one.sent == value]
+        for earlier, later in zip(wrong, wrong[shares:], strict=False):
+            repeated += not any(earlier.at < one.at < later.at for one in of_value)
+    prices = sum(one.endpoint == "price" and not one.rejected for one in requests)
+    return Counts(len(logins), extra, len(rejected), repeated, prices, len(values))
 
 
 @dataclass
 class Batches:
     """Batches on one Airflow."""
 
-    airflow: Airflow
+    airflow: ExecutorAirflow
     programs: Programs
     sandbox: Sandbox
     recorder: Recorder
-    database: PostgreSQL
-    history: History
-    lifetime: int = LIFETIME
-    dag_ids: tuple[str, ...] = tuple(f"late_batch_{number}" for number in range(6))
-    tasks: int = 18  # that price, in a batch
+    dag_ids: tuple[str, ...]
+    shares: int = 1
+    #: Name and content of what the audit searches later, although it is gone then.
+    kept: list[tuple[str, str, bytes]] = field(default_factory=list)
+    _lifetime: int = 0
     _started: float = 0.0
-    _requests: list[LogEntry] = field(default_factory=list)
 
-    def prepare(self, *connection_ids: str) -> None:
+    @property
+    def tasks(self) -> int:
+        """The number of tasks that price in a batch."""
+        return len(self.dag_ids) * self.airflow.loans
+
+    def rows(self, sql: str) -> list[list[str]]:
+        """Return the rows of a query."""
+        return self.airflow.postgresql.rows(sql)
+
+    def prepare(self) -> None:
         """Add the Connections, and unpause the DAGs when Airflow has parsed them."""
-        for connection_id in connection_ids:
+        url = self.sandbox.url
+        # The closed port ends each wait; the sandbox does not speak TLS.
+        urls = {"closed": "http://127.0.0.1:1", "wrong_scheme": url.replace("http:", "https:")}
+        for connection_id in ("loanauth_jwt", "waiting", *urls):
             extra = {"timeout": CONNECTION_TIMEOUT}
-            connection = jwt_connection(self.sandbox.url, extra=extra, connection_id=connection_id)
+            connection = jwt_connection(urls.get(connection_id, url), extra=extra, connection_id=connection_id)
             self._succeeds("POST", "/connections", connection)
         for dag_id in self.dag_ids:
             self.airflow.wait_for_dag(self.programs, dag_id)
             self.airflow.unpause(dag_id)
 
+    def _succeeds(self, method: str, path: str, body: Any = None) -> None:
+        status, response = self.airflow.request(method, path, body)
+        if status >= 300:  # noqa: PLR2004 - RFC 9110 §15.3
+            raise EndToEndError(f"{method} {path} was rejected: {status} {response}")
+
     def variables(self) -> dict[str, dict[str, Any]]:
         """Return the readable part of each Variable of a shared login, also while the API server is gone."""
         fernet = Fernet(self.airflow.environment["AIRFLOW__CORE__FERNET_KEY"])
-        rows = self.database.rows("SELECT key, val FROM variable WHERE key LIKE 'loanauth.%'")
+        rows = self.rows("SELECT key, val FROM variable WHERE key LIKE 'loanauth.%'")
         return {key: json.loads(fernet.decrypt(value)) for key, value in rows}
 
     def claimants(self) -> set[str]:
@@ -138,26 +180,16 @@ class Batches:
 
     def delete_variables(self) -> None:
         """Delete all Variables of a shared login."""
-        self.history.record("deleted")
         for key in self.variables():
             self._succeeds("DELETE", f"/variables/{key}")
 
-    def _succeeds(self, method: str, path: str, body: Any = None) -> Any:
-        status, response = self.airflow.request(method, path, body)
-        if status >= 300:  # noqa: PLR2004 - RFC 9110 §15.3
-            raise EndToEndError(f"{method} {path} was rejected: {status} {response}")
-        return response
-
-    def reset(self, run_id: str, lifetime: int | None = None, shares: int = 1) -> None:
-        """Forget earlier logins, and count from zero.
-
-        :param shares: number of groups of tasks that share nothing with another
-        """
+    def reset(self, run_id: str, lifetime: int | None = None) -> None:
+        """Forget earlier logins, and count from zero."""
         self.sandbox.reset()
-        self._requests = []
-        self.sandbox.set_settings(token_lifetime=lifetime or self.lifetime)
+        self.sandbox.state.requests = deque()  # the sandbox itself keeps the last 1,000
+        self._lifetime = lifetime or self.airflow.lifetime
+        self.sandbox.set_settings(token_lifetime=self._lifetime)
         self.delete_variables()
-        self.history.begin(run_id, shares=shares)
         self.recorder.step, self.recorder.issued_at[:] = run_id, []
         self._started = time.monotonic()
 
@@ -171,151 +203,77 @@ class Batches:
         for dag_id in self.dag_ids:
             self.airflow.trigger(dag_id, run_id, params)
 
-    def one_expiry(self, run_id: str, *, shares: int = 1) -> Result:
-        """Run a batch, whose tasks need another token when the first one has expired."""
-        self.reset(run_id, shares=shares)
-        self.start(run_id)
-        self.end(run_id)
-        return self.result(run_id)
-
-    def changed_password(self, run_id: str) -> Result:
-        """Change the password at the service during a batch; then run another one."""
+    def start_and_wait(self, run_id: str) -> None:
+        """Start a batch, and wait until just before its token expires."""
+        issued = self.recorder.issued_at
         self.reset(run_id)
-        self.start(run_id)
+        self.start(run_id, seconds=10)
+        self.wait_until("a login", lambda: bool(issued))
+        self.sleep(issued[0] + 0.85 * self._lifetime - time.time())
+
+    def wait_for_prices(self) -> None:
+        """Wait until each task has priced once."""
         self.wait_until("pricing tasks", lambda: self.sandbox.counters().price >= self.tasks)
-        self.sandbox.change_password(COMPANY.users[0].username, CHANGED_PASSWORD)
-        try:
-            self.end(run_id)
-            self.start(f"{run_id}_again")
-            self.end(f"{run_id}_again")
-        finally:
-            self.sandbox.set_accounts([COMPANY])
-        result = self.result(run_id, may_fail=True)
-        result.verdict.problems += self._wrong_notifications(run_id)
-        return result
 
-    def _wrong_notifications(self, run_id: str) -> list[str]:
-        """Return a sentence for each DAG run in which not each task that failed has told of it."""
-        rows = self.database.rows(
-            "SELECT failed.dag_id, failed.run_id, COUNT(*), COUNT(told.key) "  # noqa: S608 - no input of a user
-            "FROM task_instance failed LEFT JOIN xcom told ON told.key = 'notified' "
-            "AND (told.dag_id, told.run_id, told.task_id, told.map_index) "
-            "= (failed.dag_id, failed.run_id, failed.task_id, failed.map_index) "
-            f"WHERE failed.state = 'failed' AND failed.run_id LIKE '{run_id}%' GROUP BY 1, 2"
+    def wait_until(self, what: str, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds."""
+        self.programs.wait(what, condition, seconds=BATCH_TIMEOUT)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for some seconds."""
+        end = time.monotonic() + seconds
+        self.wait_until("the time", lambda: time.monotonic() > end)
+
+    def states(self, run_id: str) -> Counter[str]:
+        """Return the number of tasks in each state, without authenticating tasks."""
+        rows = self.rows(
+            "SELECT state, COUNT(*) FROM task_instance "  # noqa: S608 - no input of a user
+            f"WHERE run_id LIKE '{run_id}' AND task_id != 'authenticate' GROUP BY state"
         )
-        if len(rows) < len(self.dag_ids):
-            return [f"tasks of {len(rows)} DAG runs failed, instead of {len(self.dag_ids)} or more"]
-        return [
-            f"{told} of {failed} tasks told of {dag} {run}"
-            for dag, run, failed, told in rows
-            if int(told) < int(failed)
-        ]
+        time.sleep(0.3)
+        return Counter({state or "none": int(number) for state, number in rows})
 
-    def withdrawn_token(self, run_id: str) -> Result:
-        """Change the password and withdraw the token; run twice; correct it, and clear a task of each kind."""
-        self.reset(run_id, lifetime=3600)
-        self.start(run_id, wait=0)
-        self.end(run_id)
-        # In the first run, an authenticating task may still hand the token on; in the second one, each knows better.
-        for task_id, number in (("price", 1), ("authenticate", 2)):
-            self.sandbox.change_password(USER.username, CHANGED_PASSWORD, revoke=True)
-            self.history.record("revoked")
-            for run in (f"{run_id}_{task_id}_1", f"{run_id}_{task_id}_2"):
-                self.start(run, wait=0)
-                self.end(run)
-            [(run, dag_id)] = self.database.rows(
-                "SELECT run_id, MIN(dag_id) FROM task_instance "  # noqa: S608 - no input of a user
-                "WHERE task_id = 'authenticate' AND state = 'success' "
-                f"AND run_id LIKE '{run_id}_{task_id}_%' GROUP BY run_id"
-            )
-            self.sandbox.change_password(USER.username, USER.password)
-            self._clear(dag_id, f"{run[:-1]}{number}", task_id)
-        return self.result(run_id, may_fail=True)
+    def has_ended(self, run_id: str) -> bool:
+        """Return whether a batch has ended."""
+        time.sleep(0.3)
+        rows = self.rows(f"SELECT state FROM dag_run WHERE run_id = '{run_id}'")  # noqa: S608 - no input of a user
+        return [state in ("success", "failed") for (state,) in rows] == [True] * len(self.dag_ids)
 
-    def _clear(self, dag_id: str, run_id: str, task_id: str) -> None:
+    def end(self, *run_ids: str) -> None:
+        """Wait until batches have ended."""
+        for run_id in run_ids:
+            self.wait_until(f"the batch {run_id}", lambda one=run_id: self.has_ended(one))
+
+    def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
+        """Clear a task, and wait until the run succeeds. Airflow 3 may still show it as failed at first."""
         self.airflow.clear(dag_id, run_id, task_id)
         path = f"/dags/{dag_id}/dagRuns/{run_id}"
         self.wait_until(f"{task_id} of {run_id}", lambda: bool(self.airflow.get(path)[1]["state"] == "success"))
 
-    def wait_until(self, what: str, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds."""
+    def judge(self, run_id: str, *, may_fail: bool = False, **expected: int) -> list[str]:
+        """Print the counts of all runs since the reset, whose ids begin so; return a sentence for each problem.
 
-        def holds() -> bool:
-            self._collect_requests()
-            return condition()
+        :param may_fail: whether tasks may fail, because a password is wrong
+        :param expected: the parameters of :meth:`Counts.problems`
+        """
+        states = self.states(f"{run_id}%")
+        counts = count([*self.sandbox.state.requests], self._lifetime, shares=self.shares)
+        shown = ", ".join(f"{number} {state}" for state, number in sorted(states.items(), reverse=True))
+        print(f"  {shown} in {time.monotonic() - self._started:.0f} s; {counts}", flush=True)
+        problems = counts.problems(**expected)
+        if {*states} != {"success"} and not may_fail:
+            problems.append("some tasks did not succeed")
+        kinds = Counter(key.rpartition(".")[2] for key in self.variables())
+        stored, wanted = (kinds["login"], kinds["claim"]), counts.values * self.shares
+        if stored != (wanted, wanted):
+            problems.append(f"{stored} logins and claims in Variables at the end, instead of {wanted} of each")
+        return problems
 
-        self.programs.wait(what, holds, seconds=RUN_TIMEOUT)
-
-    def _collect_requests(self) -> None:
-        """Keep what the sandbox has logged since the last time. It drops old requests."""
-        found, last = self.sandbox.requests(), self._requests[-1:]
-        if last and last[0] not in found:
-            raise EndToEndError("the sandbox has dropped requests from its log")
-        self._requests += found[found.index(last[0]) + 1 :] if last else found
-
-    def states(self, run_id: str) -> Counter[str]:
-        """Return the number of tasks in each state, without authenticating tasks."""
-        rows = self.database.rows(
-            "SELECT state, COUNT(*) FROM task_instance "  # noqa: S608 - no input of a user
-            f"WHERE run_id = '{run_id}' AND task_id != 'authenticate' GROUP BY state"
-        )
-        time.sleep(0.3)
-        return Counter({state or "none": int(count) for state, count in rows})
-
-    def end(self, run_id: str) -> None:
-        """Wait until a batch has ended."""
-        self.wait_until(f"the batch {run_id}", lambda: self.has_ended(run_id))
-
-    def has_ended(self, run_id: str) -> bool:
-        """Return whether a batch has ended."""
-        self._collect_requests()
-        time.sleep(0.3)
-        rows = self.database.rows(f"SELECT state FROM dag_run WHERE run_id = '{run_id}'")  # noqa: S608
-        return [row[0] in ("success", "failed") for row in rows] == [True] * len(self.dag_ids)
-
-    def result(self, run_id: str, *, may_fail: bool = False) -> Result:
-        """Write the history of a batch that has ended, of all runs whose id begins so, and return its result."""
-        of_run = f"WHERE run_id LIKE '{run_id}%'"
-        self._collect_requests()
-        self.history.record_requests(self._requests, self.sandbox.state.settings.token_lifetime)
-        times = "EXTRACT(epoch FROM start_date), EXTRACT(epoch FROM end_date)"
-        columns = f"dag_id, task_id, map_index, run_id, try_number, state, {times}"
-        tries = {
-            tuple(row[:5]): row
-            # The last try is in both tables for a moment.
-            for table in ("task_instance_history", "task_instance")
-            for row in self.database.rows(f"SELECT {columns} FROM {table} {of_run}")  # noqa: S608
-        }
-        for dag_id, task_id, index, run, number, state, started, ended in tries.values():
-            self.history.record(
-                "task",
-                run=run,
-                task=task_name(dag_id, task_id, index),
-                **{"try": int(number), "state": state or "none"},
-                started=float(started) if started else None,
-                ended=float(ended) if ended else time.time(),
-            )
-        self.history.record("variables", keys=[*self.variables()])
-        (slowest,) = self.database.rows(
-            f"SELECT MAX(duration) FROM task_instance {of_run} AND task_id = 'authenticate'"  # noqa: S608
-        )
-        waits = self.database.rows(f"SELECT CAST(value AS TEXT) FROM xcom {of_run} AND key = 'waited'")  # noqa: S608
-        return Result(
-            states=self.states(run_id),
-            verdict=check(self.history.batch, may_fail=may_fail),
-            seconds=time.monotonic() - self._started,
-            authenticating=float(slowest[0] or 0),
-            waits=tuple(float(_value(text)) for (text,) in waits),
-        )
+    def keep_table(self, name: str) -> None:
+        """Keep the content of a table for the audit."""
+        tables = self.airflow.postgresql.contents()
+        self.kept += [("PostgreSQL", table, content) for table, content in tables if table == name]
 
 
 def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
-
-
-def _value(text: str) -> Any:
-    """Return the value of a row of XCom: 2.11 stores JSON as bytes, 3.0 and later a JSON string in JSON."""
-    value: Any = bytes.fromhex(text[2:]).decode() if text.startswith("\\x") else text
-    while isinstance(value, str):
-        value = json.loads(value)
-    return value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import Error, expect, sync_playwright
 
-from e2e.standalone import USER
+from e2e.airflow import USER
 from e2e.steps import EndToEndError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import FloatRect, Locator, Page
 
-    from e2e.standalone import Airflow
+    from e2e.airflow import Airflow
 
 #: Arguments for Debian's Chromium, run as root in a container that has only the loopback network.
 ARGUMENTS = [

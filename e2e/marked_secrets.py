@@ -27,6 +27,7 @@ COMPANY = Company(
     users=(USER,),
 )
 WRONG_PASSWORD = "E2E-wrong-password-ø&<>-mark"
+CHANGED_PASSWORD = "E2E-changed-password-å/%2B&-mark"
 CONN_EXTRA_SECRET = "E2E-secret-given-to-conn-extra-mark"
 CONN_JSON_SECRET = "E2E-secret-given-to-conn-json-mark"
 CONN_URI_SECRET = "E2E-secret-given-to-conn-uri-mark"

@@ -8,7 +8,7 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from e2e.standalone import Airflow
+    from e2e.airflow import Airflow
 
 
 def collect_responses(airflow: Airflow, runs: list[tuple[str, str]]) -> dict[str, str]:

@@ -17,10 +17,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from e2e.airflow import Airflow
 from e2e.audit import KnownLeak
 from e2e.browser import browser_user
 from e2e.marked_secrets import COMPANY, USER, WRONG_PASSWORD, Recorder
-from e2e.standalone import Airflow
 from e2e.steps import CONN_ID, Run
 from e2e.telemetry import MetricsServer, serving
 from e2e.versions import parser_for, run_each

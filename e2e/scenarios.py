@@ -1,245 +1,299 @@
-"""The scenarios that Celery and Kubernetes share, and the leak audit at the end of a run."""
+"""What happens to batches of DAGs, with which executors, and how many logins there may then be.
+
+Each scenario prints its counts, and returns a sentence for each condition that does not hold.
+"""
 
 from __future__ import annotations
 
-import random
+import re
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from e2e.audit import Audit, KnownLeak
-from e2e.batch import CHANGED_PASSWORD
-from e2e.checker import Verdict
-from e2e.marked_secrets import COMPANY, MARKED_SECRETS
-from e2e.rest_responses import collect_responses
-from e2e.steps import EndToEndError
+from e2e.executors import LocalAirflow
+from e2e.marked_secrets import CHANGED_PASSWORD, COMPANY, USER, WRONG_PASSWORD
 from scripts.programs import ProgramError
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    import random
+    from collections.abc import Callable
 
-    from e2e.batch import Batches, Result
-    from e2e.cluster import ClusterAirflow
+    from e2e.batch import Batches
+
+Scenario = "Callable[[Batches, str], list[str]]"
 
 SENSORS = 50
 LOGIN_SECONDS = 4  # of a login during which something goes wrong
+#: Maximum of seconds until another task takes over from one that was killed. Its claim ends ten seconds after its last
+#: renewal; the others read it every two seconds; the machine may be busy.
+MAX_TAKEOVER = 25
 API_SERVER_PAUSE = 30  # seconds until it is started again, which takes ten or more
 CHAOS_LIFETIME = 30  # seconds of a token
-CHAOS_LOGIN_SECONDS = 2
-#: Tables in which Airflow could store a secret, and which must be among those that are searched.
-TABLES = {"variable", "log", "dag_run", "trigger", "xcom", "connection", "rendered_task_instance_fields"}
-
-Contents = list[tuple[str, str, bytes]]
+#: Share of the kills at random that meet the task that logs in, if there is one.
+CLAIMANT_SHARE = 0.3
 
 
-@dataclass
-class Scenarios:
-    """The scenarios on one Airflow. Each prints its counts, and returns a sentence for each condition that fails."""
+def one_expiry(batches: Batches, run_id: str, logins: int = 2) -> list[str]:
+    """Run all DAGs at once, over one expiry."""
+    batches.reset(run_id)
+    batches.start(run_id)
+    batches.end(run_id)
+    return batches.judge(run_id, logins=logins)
 
-    batches: Batches
-    airflow: ClusterAirflow
-    #: Name and content of what is searched later, although it is gone then.
-    contents: Contents = field(default_factory=list)
 
-    #: The name of the method for each letter.
-    methods: ClassVar[dict[str, str]]
+def two_teams(batches: Batches, run_id: str) -> list[str]:
+    """Run the DAGs of two teams, which share nothing, over one expiry."""
+    dag_ids = tuple(f"batch_{number}" for numbers in LocalAirflow.teams.values() for number in numbers)
+    of_teams = replace(batches, dag_ids=dag_ids, shares=len(LocalAirflow.teams))
+    for dag_id in dag_ids:
+        batches.airflow.wait_for_dag(batches.programs, dag_id)
+        batches.airflow.unpause(dag_id)
+    return one_expiry(of_teams, run_id, logins=2 * of_teams.shares)
 
-    def run(self, options: argparse.Namespace) -> list[str]:
-        """Run scenarios, or batches while things fail at random."""
-        return (
-            self.run_scenarios(options.scenarios)
-            if options.chaos is None
-            else self.chaos(options.chaos, options.batches)
+
+def changed_password(batches: Batches, run_id: str) -> list[str]:
+    """Change the password at the service during a batch; run all DAGs again afterwards."""
+    batches.reset(run_id)
+    batches.start(run_id)
+    batches.wait_for_prices()
+    batches.sandbox.change_password(USER.username, CHANGED_PASSWORD)
+    batches.end(run_id)
+    batches.start(f"{run_id}_again")
+    batches.end(f"{run_id}_again")
+    batches.sandbox.set_accounts([COMPANY])
+    counted = "SELECT COUNT(*) FROM {} AND run_id LIKE '{}%'"
+    [[failed]] = batches.rows(counted.format("task_instance WHERE state = 'failed'", run_id))
+    [[told]] = batches.rows(counted.format("xcom WHERE key = 'told'", run_id))
+    problems = batches.judge(run_id, logins=1, rejected=1, may_fail=True)
+    if failed != told or int(failed) < len(batches.dag_ids):
+        problems.append(f"{told} of {failed} tasks that failed have told of it")
+    return problems
+
+
+def two_passwords(batches: Batches, run_id: str) -> list[str]:
+    """Give a wrong password to tasks that start while others have a token."""
+    new = f"{run_id}_new"
+    batches.reset(run_id, batches.airflow.lifetime + 80)  # in which a busy machine starts all pods of a batch
+    batches.start(run_id)
+    batches.wait_for_prices()
+    batches.airflow.use_password(batches.programs, WRONG_PASSWORD)
+    batches.start(new)
+    batches.end(run_id, new)
+    before, after = batches.states(run_id), batches.states(new)
+    print(f"  before: {dict(before)}, with the wrong password: {dict(after)}", flush=True)
+    problems = batches.judge(run_id, rejected=1, may_fail=True)
+    if {*before} != {"success"} or {*after} == {"success"}:
+        problems.append("other tasks failed than those with the wrong password")
+    return problems
+
+
+def locked_user(batches: Batches, run_id: str) -> list[str]:
+    """Lock the user with a wrong password; correct it, and run; unlock the user, and clear the task."""
+    airflow, programs, (wrong, locked, *_) = batches.airflow, batches.programs, batches.dag_ids
+    batches.reset(run_id)
+    batches.sandbox.set_fault("lockout", after=1)
+    airflow.use_password(programs, WRONG_PASSWORD)
+    for dag_id in (wrong, locked):
+        airflow.trigger(dag_id, run_id, {"url": f"{batches.sandbox.url}/sandbox/price"})
+        airflow.wait_for_run(programs, dag_id, run_id, "failed")
+        airflow.use_password(programs, USER.password)
+    batches.sandbox.unlock(USER.username)
+    # The second one runs all tasks again.
+    airflow.clear(locked, run_id, "price")
+    batches.clear(locked, run_id, "authenticate")
+    return batches.judge(run_id, logins=1, rejected=2, may_fail=True)
+
+
+def withdrawn_token(batches: Batches, run_id: str) -> list[str]:
+    """Change the password and withdraw the token; run twice; correct it, and clear a task of each kind."""
+    sandbox = batches.sandbox
+    batches.reset(run_id, 3600)
+    batches.start(run_id, wait=0)
+    batches.end(run_id)
+    # In the first run, an authenticating task may still hand the token on; in the second one, each knows better.
+    for task_id, number in (("price", 1), ("authenticate", 2)):
+        sandbox.change_password(USER.username, CHANGED_PASSWORD, revoke=True)
+        for run in (f"{run_id}_{task_id}_1", f"{run_id}_{task_id}_2"):
+            batches.start(run, wait=0)
+            batches.end(run)
+        [[run, dag_id]] = batches.rows(
+            "SELECT run_id, MIN(dag_id) FROM task_instance "  # noqa: S608 - no input of a user
+            "WHERE task_id = 'authenticate' AND state = 'success' "
+            f"AND run_id LIKE '{run_id}_{task_id}_%' GROUP BY run_id"
         )
+        sandbox.change_password(USER.username, USER.password)
+        batches.clear(dag_id, f"{run[:-1]}{number}", task_id)
+    # One rejected post before each of the two corrections, and one login after it.
+    return batches.judge(run_id, logins=3, extra=2, rejected=2, may_fail=True)
 
-    def run_scenarios(self, letters: Sequence[str]) -> list[str]:
-        """Run scenarios by their letters."""
-        problems = []
-        for number, letter in enumerate(letters, 1):
-            scenario = getattr(self, self.methods[letter])
-            title = f"Airflow {self.airflow.version} ({letter}) {scenario.__doc__}"
-            print(title, flush=True)
-            try:
-                found = scenario(f"{letter}{number}")
-            except (EndToEndError, ProgramError) as error:
-                found = [str(error)]
-            problems += self._shown(title, found)
-            self.prepare_next()
-        return problems
 
-    def _shown(self, title: str, problems: list[str]) -> list[str]:
-        for problem in problems:
-            print(f"  PROBLEM: {problem}", flush=True)
-        return [f"{title} {problem}" for problem in problems]
+def killed_login(batches: Batches, run_id: str) -> list[str]:
+    """Kill the worker or pod of the task that logs in, before it has the response."""
+    issued, airflow = batches.recorder.issued_at, batches.airflow
+    _wait_for_second_login(batches, run_id)
+    [task] = batches.claimants()
+    [target] = [name for name, tasks in airflow.targets().items() if task in tasks]
+    killed = time.time()
+    airflow.kill(batches.programs, target)
+    batches.sandbox.clear_faults()
+    batches.end(run_id)
+    delay = next((at - killed for at in issued if at > killed), 3600.0)
+    print(f"  {target} was killed while {task} logged in; another task logged in {delay:.1f} s later", flush=True)
+    late = [f"no task took over within {MAX_TAKEOVER} s"] * (delay > MAX_TAKEOVER)
+    return late + batches.judge(run_id, extra=1)
 
-    def prepare_next(self) -> None:
-        """Prepare what the next scenario needs."""
 
-    def judge(self, run_id: str, *, may_fail: bool = False, **expected: Any) -> list[str]:
-        """Return what is wrong with a batch that has ended."""
-        return self.judge_result(self.batches.result(run_id, may_fail=may_fail), may_fail=may_fail, **expected)
+def killed_api_server(batches: Batches, run_id: str) -> list[str]:
+    """Kill the API server before the token expires, and start another one."""
+    airflow = batches.airflow
+    if airflow.is_airflow_2:
+        print("  left out: tasks of Airflow 2.11 use the metadata database, and not an API server")
+        return []
+    batches.start_and_wait(run_id)
+    stopped = time.time()
+    batches.programs.kill(airflow.servers["api-server"])
+    batches.sleep(API_SERVER_PAUSE)
+    airflow.start_again(batches.programs, "api-server")
+    print(f"  the API server was available again after {time.time() - stopped:.0f} s", flush=True)
+    batches.end(run_id)
+    # While tasks cannot read Variables, each may log in for itself.
+    return batches.judge(run_id, extra=batches.tasks)
 
-    def judge_result(self, result: Result, **expected: Any) -> list[str]:
-        """Print a result, and return what is wrong with it."""
-        print(f"  {result}", flush=True)
-        return result.problems(**expected)
 
-    def one_expiry(self, run_id: str) -> list[str]:
-        """Run all DAGs at once, over one expiry."""
-        return self.judge_result(self.batches.one_expiry(run_id))
+def deferred_sensors(batches: Batches, run_id: str) -> list[str]:
+    """Let fifty deferred sensors wait for the service."""
+    airflow, sandbox, dag_id = batches.airflow, batches.sandbox, "fifty_waiting"
+    batches.reset(run_id, lifetime=3600)
+    sandbox.set_fault("refuse")
+    airflow.wait_for_dag(batches.programs, dag_id)
+    airflow.unpause(dag_id)
+    airflow.trigger(dag_id, run_id, {})
+    batches.wait_until("deferred sensors", lambda: batches.states(run_id)["deferred"] == SENSORS)
+    batches.keep_table("trigger")
+    sandbox.clear_faults()
+    airflow.wait_for_run(batches.programs, dag_id, run_id)
+    print(f"  {SENSORS} deferred sensors; {sandbox.counters().probe} probes", flush=True)
+    return batches.judge(run_id, logins=1)
 
-    def changed_password(self, run_id: str) -> list[str]:
-        """Change the password at the service during a batch; run all DAGs again afterwards."""
-        return self.judge_result(self.batches.changed_password(run_id), logins=1, rejected=1, may_fail=True)
 
-    def killed_api_server(self, run_id: str) -> list[str]:
-        """Kill the API server before the token expires, and start another one."""
-        if self.airflow.is_airflow_2:
-            print("  left out: tasks of Airflow 2.11 use the metadata database, and not an API server")
-            return []
-        self.start_and_wait(run_id)
-        programs, stopped = self.batches.programs, time.time()
-        programs.kill(self.airflow.servers["api-server"])
-        self.wait_for_time(stopped + API_SERVER_PAUSE)
-        self.airflow.start_again(programs, "api-server")
-        seconds = time.time() - stopped
-        self.batches.history.record("outage", at=stopped, what="api-server", seconds=seconds, alone=True)
-        print(f"  the API server was available again after {seconds:.0f} s", flush=True)
-        self.batches.end(run_id)
-        return self.judge(run_id)
+def deleted_variables(batches: Batches, run_id: str) -> list[str]:
+    """Delete the Variables before the token expires, and while a task logs in."""
+    _wait_for_second_login(batches, run_id, before=batches.delete_variables)
+    # Without its claim, the task that logs in is not the only one.
+    batches.delete_variables()
+    batches.sandbox.clear_faults()
+    batches.end(run_id)
+    return batches.judge(run_id, extra=2)
 
-    def deferred_sensors(self, run_id: str) -> list[str]:
-        """Let fifty deferred sensors wait for the service."""
-        return self.wait_deferred(run_id, "fifty_waiting", SENSORS)
 
-    def wait_deferred(self, run_id: str, dag_id: str, sensors: int) -> list[str]:
-        """Run a DAG with sensors while the service is gone; all tasks must succeed with one login when it is back."""
-        sandbox, programs = self.batches.sandbox, self.batches.programs
-        self.batches.reset(run_id, lifetime=3600)
-        sandbox.set_fault("refuse")
+def _wait_for_second_login(batches: Batches, run_id: str, before: Callable[[], None] = lambda: None) -> None:
+    """Start a batch, and wait until its second login has reached the service; do something just before."""
+    batches.start_and_wait(run_id)
+    before()
+    batches.sandbox.set_fault("latency", where="token", seconds=LOGIN_SECONDS)
+    issued = batches.recorder.issued_at
+    batches.wait_until("a second login", lambda: len(issued) > 1)
+
+
+def waits_that_end(batches: Batches, run_id: str) -> list[str]:
+    """Run sensors whose service never responds. Each must end as its name says."""
+    airflow, dag_id, problems = batches.airflow, "waits_that_end", []
+    airflow.wait_for_dag(batches.programs, dag_id)
+    airflow.unpause(dag_id)
+    airflow.trigger(dag_id, run_id, {})
+    airflow.wait_for_run(batches.programs, dag_id, run_id, expected="failed")
+    tasks = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances"
+    for task in airflow.get(tasks)[1]["task_instances"]:
+        task_id, state, duration = task["task_id"], task["state"], task["duration"]
+        _, limit, end = task_id.split("-")
+        log = airflow.request("GET", f"{tasks}/{task_id}/logs/1?full_content=true", text=True)[1]
+        said = re.search(r"The service (was not available within [^:]*: [^:]*|responded without TLS)", log)
+        text = said[0] if said else "no reason"
+        print(f"  {task_id}: {state} after {duration:.0f} s: {text}", flush=True)
+        expected = "The service responded without TLS"
+        if limit != "wrong_scheme":
+            cause = "The service could not be reached"
+            expected = f"The service was not available within 30 s, the {limit} of the sensor. Last cause: {cause}"
+        if state != {"fails": "failed", "skips": "skipped"}[end] or text != expected:
+            problems.append(f"{task_id} did not end as it should; its log ends with: {log[-2000:]}")
+    return problems
+
+
+#: Failures of logins that end before Airflow's last retry: the DAG, and the least seconds that its run takes.
+RETRIED: dict[str, tuple[dict[str, Any], str, int]] = {
+    "a 401 for 20 s": ({"status": 401, "lasts": 20.0}, "retried_login", 0),
+    "invalid_client for 90 s": (
+        {"status": 401, "shape": "oauth", "error": "invalid_client", "lasts": 90.0},
+        "retried_login",
+        0,
+    ),
+    # The DAG retries after ten seconds; from 3.3 on, its retry policy knows better.
+    "Retry-After: 90": ({"status": 503, "retry_after": 90, "times": 1}, "retried_soon", 90),
+}
+
+
+def retried_logins(batches: Batches, run_id: str) -> list[str]:
+    """Run tasks that Airflow retries while logins fail. Each run must succeed."""
+    airflow, sandbox, problems = batches.airflow, batches.sandbox, []
+    for number, (name, (fault, dag_id, shortest)) in enumerate(RETRIED.items()):
+        airflow.wait_for_dag(batches.programs, dag_id)
+        airflow.unpause(dag_id)
+        before, began, one = sandbox.counters().token, time.monotonic(), f"{run_id}_{number}"
+        sandbox.set_fault("status", where="token", **fault)
+        airflow.trigger(dag_id, one, {})
         try:
-            self.airflow.wait_for_dag(programs, dag_id)
-            self.airflow.unpause(dag_id)
-            self.airflow.trigger(dag_id, run_id, {})
-            self.batches.wait_until(
-                f"{sensors} deferred sensors", lambda: self.batches.states(run_id)["deferred"] == sensors
-            )
-            self.contents += self.tables("trigger")
-        finally:
-            sandbox.clear_faults()
-        self.airflow.wait_for_run(programs, dag_id, run_id)
-        print(f"  {sensors} deferred sensors; {sandbox.counters().probe} probes", flush=True)
-        result = self.batches.result(run_id)
-        return self.judge_result(result, logins=1) + (["more than one login"] if result.verdict.logins > 1 else [])
-
-    def deleted_variables(self, run_id: str) -> list[str]:
-        """Delete the Variables before the token expires, and while a task logs in."""
-        self.wait_for_second_login(run_id, before=self.batches.delete_variables)
-        # Without its claim, the task that logs in is not the only one.
-        self.batches.delete_variables()
-        self.batches.sandbox.clear_faults()
-        self.batches.end(run_id)
-        return self.judge(run_id)
-
-    def chaos(self, seed: int, count: int) -> list[str]:
-        """Run batches while things fail at random. In each fourth one, the password changes at the service.
-
-        :param count: number of batches
-        """
-        rng, problems = random.Random(seed), []  # noqa: S311 - not for cryptography
-        sandbox, total = self.batches.sandbox, Verdict()
-        for number in range(1, count + 1):
-            run_id, is_wrong = f"chaos{number:02}", number % 4 == 0
-            print(f"Airflow {self.airflow.version} chaos with seed {seed}, batch {number} of {count}", flush=True)
-            try:
-                self.batches.reset(run_id, CHAOS_LIFETIME)
-                sandbox.set_fault("latency", where="token", seconds=CHAOS_LOGIN_SECONDS)
-                self.batches.start(run_id, seconds=CHAOS_LIFETIME)
-                if is_wrong:
-                    self.batches.wait_until("a price", lambda: sandbox.counters().price > 0)
-                    self.change_password()
-                self.disturb(rng, run_id)
-                sandbox.clear_faults()
-                self.batches.end(run_id)
-                result = self.batches.result(run_id, may_fail=is_wrong)
-                total += result.verdict
-                # The checker says which tasks may have failed, and how many logins there may be.
-                rejected = result.verdict.rejected - result.verdict.repeated
-                found = self.judge_result(result, logins=1, rejected=min(rejected, int(is_wrong)), may_fail=True)
-            except (EndToEndError, ProgramError) as error:
-                found = [str(error)]
-            finally:
-                sandbox.clear_faults()
-                sandbox.set_accounts([COMPANY])
-            problems += self._shown(f"Airflow {self.airflow.version} seed {seed} {run_id}:", found)
-            self.prepare_next()
-        print(f"Airflow {self.airflow.version} chaos with seed {seed}, all batches: {total}", flush=True)
-        return problems
-
-    def change_password(self) -> None:
-        """Change the password at the service."""
-        self.batches.sandbox.change_password(COMPANY.users[0].username, CHANGED_PASSWORD)
-
-    def disturb(self, rng: random.Random, run_id: str) -> None:
-        """Let things fail at random while a batch runs."""
-        raise NotImplementedError
-
-    def start_and_wait(self, run_id: str) -> None:
-        """Start a batch, and wait until just before its token expires."""
-        issued = self.batches.recorder.issued_at
-        self.batches.reset(run_id)
-        self.batches.start(run_id, seconds=10)
-        self.batches.wait_until("a login", lambda: bool(issued))
-        self.wait_for_time(issued[0] + 0.85 * self.batches.lifetime)
-
-    def wait_for_second_login(self, run_id: str, before: Callable[[], None] = lambda: None) -> None:
-        """Start a batch, and wait until its second login has reached the service; do something just before."""
-        self.start_and_wait(run_id)
-        before()
-        self.batches.sandbox.set_fault("latency", where="token", seconds=LOGIN_SECONDS)
-        issued = self.batches.recorder.issued_at
-        self.batches.wait_until("a second login", lambda: len(issued) > 1)
-
-    def wait_for_time(self, moment: float) -> None:
-        """Wait until a time, in seconds since the epoch."""
-        self.batches.wait_until("the time", lambda: time.time() > moment)
-
-    def tables(self, *names: str) -> Contents:
-        """Return the content of the tables of the database, by default of all."""
-        contents = self.batches.database.contents()
-        return [("PostgreSQL", table, content) for table, content in contents if table in names or not names]
-
-    def collect(self) -> Contents:
-        """Return everything that the REST API and the database contain; of runs, the first and the last one."""
-        rows = self.batches.database.rows(
-            f"SELECT run_id FROM dag_run WHERE dag_id = '{self.batches.dag_ids[0]}' ORDER BY id"  # noqa: S608
-        )
-        first_and_last = dict.fromkeys(run_id for (run_id,) in [*rows[:1], *rows[-1:]])
-        runs = [(self.batches.dag_ids[0], run_id) for run_id in first_and_last]
-        responses = collect_responses(self.airflow, runs)
-        rest = [("REST", path, text.encode()) for path, text in responses.items() if path.endswith("(200)")]
-        return [*self.contents, *rest, *self.tables()]
+            airflow.wait_for_run(batches.programs, dag_id, one)
+        except ProgramError as error:
+            problems.append(f"{name}: {error}")
+        sandbox.clear_faults()
+        seconds, posts = time.monotonic() - began, sandbox.counters().token - before
+        print(f"  {name}: {seconds:.0f} s and {posts} posts", flush=True)
+        if seconds < shortest and airflow.version == "3.3":
+            problems.append(f"{name}: a post within the pause")
+    return problems
 
 
-def audit(batches: Batches, contents: Contents, directories: dict[str, Path], missing: set[str]) -> list[str]:
-    """Search everything that was stored for every secret, and print what was searched.
+def chaos(batches: Batches, run_id: str, rng: random.Random) -> list[str]:
+    """Kill workers or pods at random."""
+    airflow, kills, between = batches.airflow, 0, 0
+    batches.reset(run_id, CHAOS_LIFETIME)
+    batches.sandbox.set_fault("latency", where="token", seconds=LOGIN_SECONDS)
+    batches.start(run_id, seconds=CHAOS_LIFETIME)
+    while kills < airflow.kills:
+        batches.sleep(rng.uniform(*airflow.pause))
+        if batches.has_ended(run_id):
+            break
+        claimants, targets = batches.claimants(), airflow.targets()
+        chosen = [name for name, tasks in sorted(targets.items()) if tasks & claimants]
+        if not chosen or rng.random() > CLAIMANT_SHARE:
+            chosen = sorted(targets)
+        if not chosen:
+            continue
+        target = rng.choice(chosen)
+        airflow.kill(batches.programs, target)
+        kills += 1
+        between += bool(targets[target] & (claimants | batches.claimants()))
+        if not isinstance(airflow, LocalAirflow):
+            airflow.recover(batches.programs)
+    print(f"  {kills} kills, {between} of them of a task that logged in", flush=True)
+    batches.end(run_id)
+    return batches.judge(run_id, logins=1, extra=between)
 
-    :param missing: tables that must be among the contents
-    """
-    directories = {"history": batches.history.path.parent, **directories}
-    kinds = {kind for kind, _, _ in contents} | directories.keys()
-    known = [KnownLeak("control", f"{kind}: ", "the search finds nothing in such places") for kind in sorted(kinds)]
-    changed = {"changed password": CHANGED_PASSWORD, "control": "late_batch"}
-    search = Audit({**MARKED_SECRETS, **batches.recorder.issued, **changed}, known)
-    for content in contents:
-        search.search(*content)
-    for kind, directory in directories.items():
-        search.search_files(kind, directory)
-    leaks = search.close()
-    if not_searched := missing - {place for _, place, _ in contents}:
-        leaks.append(f"not searched: {', '.join(sorted(not_searched))}")
-    batches.history.record("audit", leaks=leaks)
-    print(f"Airflow {batches.airflow.version}: {search}", flush=True)
-    return leaks
+
+ALL = ("local", "celery", "kubernetes")
+REMOTE = ("celery", "kubernetes")
+#: The executors of each scenario, and the versions of Airflow if not all.
+SCENARIOS: dict[Callable[[Batches, str], list[str]], tuple[tuple[str, ...], tuple[str, ...]]] = {
+    one_expiry: (ALL, ()),
+    two_teams: (("local",), ("3.3",)),
+    changed_password: (ALL, ()),
+    two_passwords: (REMOTE, ()),
+    locked_user: (("kubernetes",), ()),
+    withdrawn_token: (("local",), ()),
+    killed_login: (REMOTE, ()),
+    killed_api_server: (REMOTE, ()),
+    deferred_sensors: (REMOTE, ()),
+    deleted_variables: (("celery",), ()),
+    waits_that_end: (("local",), ()),
+    retried_logins: (("local",), ("2.11", "3.2", "3.3")),
+}

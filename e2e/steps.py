@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from e2e.airflow import RUN_TIMEOUT
 from e2e.audit import Audit, KnownLeak
 from e2e.marked_secrets import (
     COMPANY,
@@ -25,12 +26,11 @@ from e2e.marked_secrets import (
     known_leaks,
 )
 from e2e.rest_responses import collect_responses
-from e2e.standalone import RUN_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from e2e.standalone import Airflow
+    from e2e.airflow import Airflow
     from e2e.telemetry import MetricsServer
     from loanauth_sandbox.server import Sandbox
     from scripts.programs import Programs

@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 import pytest
 
-from e2e.standalone import Airflow
+from e2e.airflow import Airflow
 from loanauth_sandbox.accounts import default_accounts
 from loanauth_sandbox.server import running_sandbox
 from scripts.programs import Programs

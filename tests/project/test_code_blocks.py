@@ -29,6 +29,7 @@ from airflow_provider_loanauth import cli as provider_cli
 from airflow_provider_loanauth.auth import requests as auth_module
 from airflow_provider_loanauth.exceptions import RejectedError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from e2e.executors import EXECUTORS
 from loanauth_sandbox import cli
 from tests.support.code_blocks import BLOCKS, PAGES
 from tests.support.paths import ROOT
@@ -204,7 +205,7 @@ def test_every_setting_is_an_option_of_airflow():
 # --- shell
 
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-TARGETS |= {f"e2e-{path.stem.removeprefix('run_')}" for path in (ROOT / "e2e").glob("run_*.py")}
+TARGETS |= {f"e2e-{executor}" for executor in EXECUTORS}
 #: Programs whose help lists the options.
 MAINS = {"-m airflow_provider_loanauth": provider_cli.main, "loanauth-sandbox": cli.main}
 
