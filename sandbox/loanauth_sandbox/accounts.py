@@ -1,23 +1,13 @@
-"""Companies, their client credentials and users, made up or as JSON; and Airflow Connections for them."""
+"""Companies, their client credentials and users; and Airflow Connections for them."""
 
 from __future__ import annotations
 
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-import pydantic
-from pydantic.dataclasses import dataclass
-
-from loanauth_sandbox.validation import explain
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-_STRICT = pydantic.ConfigDict(extra="forbid", hide_input_in_errors=True)
-_ONE_OR_MORE = pydantic.Field(min_length=1)
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 
-@dataclass(frozen=True, config=_STRICT)
+@dataclass(frozen=True)
 class User:
     """A user of a company (``service-interface.md`` §1)."""
 
@@ -27,7 +17,7 @@ class User:
     label: str = "user"  # the name in counters
 
 
-@dataclass(frozen=True, config=_STRICT)
+@dataclass(frozen=True)
 class Company:
     """A company: its domain, its client credentials (§4.1, §4.2), its API key (§4.3) and its users."""
 
@@ -38,7 +28,7 @@ class Company:
     los_client_id: str
     los_client_secret: str = field(repr=False)
     api_key: str = field(repr=False)
-    users: Annotated[tuple[User, ...], _ONE_OR_MORE]
+    users: tuple[User, ...]
     label: str = "company"  # the name in counters
 
 
@@ -60,22 +50,6 @@ def _made_up(label: str, number: str) -> Company:
         users=(user,),
         label=label,
     )
-
-
-_ACCOUNTS = pydantic.TypeAdapter(Annotated[tuple[Company, ...], _ONE_OR_MORE])
-
-
-def load_accounts(text: bytes) -> tuple[Company, ...]:
-    """Build accounts from JSON, a list of companies."""
-    try:
-        return _ACCOUNTS.validate_json(text)
-    except pydantic.ValidationError as error:
-        raise ValueError(f"accounts: {explain(error)}") from None
-
-
-def dump_accounts(accounts: Sequence[Company]) -> str:
-    """Return accounts as JSON, which :func:`load_accounts` reads again."""
-    return _ACCOUNTS.dump_json(tuple(accounts), indent=2).decode("utf-8")
 
 
 def company_ids(accounts: Sequence[Company], username: str) -> list[str]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loanauth_sandbox import __version__
-from loanauth_sandbox.accounts import default_accounts, dump_accounts, load_accounts
 from loanauth_sandbox.faults import describe, load_faults
 from loanauth_sandbox.server import serve
 from loanauth_sandbox.tls import CERTIFICATES
@@ -51,9 +50,6 @@ Of several faults, the first one that matches a request applies, in the order gi
     add("--one-loan-per-session", action="store_true", help=limit)
     certificate = "use TLS with this certificate; without a name: good"
     add("--tls", nargs="?", const="good", choices=CERTIFICATES, help=certificate)
-    accounts = "accounts to use instead of the made-up ones, as --print-accounts shows them"
-    add("--accounts", type=Path, metavar="FILE.json", help=accounts)
-    add("--print-accounts", action="store_true", help="print the accounts as JSON, for --accounts, and exit")
     add("--ready-file", type=Path, help="JSON file with addresses and Connections, written when the sandbox listens")
     fault = "a fault, or a list, to start with; may be repeated"
     add("--fault", dest="faults", action="extend", type=_faults, default=[], metavar="JSON", help=fault)
@@ -72,15 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = vars(parser().parse_args(argv))
     logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("loanauth_sandbox").setLevel(logging.INFO)
-    ready_file, path, only_print = (arguments.pop(name) for name in ("ready_file", "accounts", "print_accounts"))
     try:
-        accounts = load_accounts(path.read_bytes()) if path else default_accounts()
-        if only_print:
-            print(dump_accounts(accounts))
-            return 0
-        # A program that waits for the file must not read the addresses of an earlier sandbox.
-        _remove(ready_file)
-        asyncio.run(_serve(ready_file, accounts=accounts, **arguments))
+        asyncio.run(_serve(**arguments))
     except (ValueError, OSError) as error:
         parser().exit(2, f"loanauth-sandbox: {error}\n")
     return 0
@@ -90,6 +79,8 @@ async def _serve(ready_file: Path | None, **options: Any) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # A program that waits for the file must not read the addresses of an earlier sandbox.
+    _remove(ready_file)
     async with serve(**options) as sandbox:
         ready = {
             "url": sandbox.url,

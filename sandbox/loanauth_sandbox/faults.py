@@ -15,7 +15,6 @@ import pydantic
 from pydantic import Field
 
 from loanauth_sandbox.responses import JSON_TYPE, ChunkedResponse, html_response, oauth_error, phrase, spring_error
-from loanauth_sandbox.validation import explain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -310,10 +309,7 @@ def make_fault(kind: str, **members: Any) -> Fault:
     """Build a fault. The members are those of a request fault, and the parameters of its kind."""
     if kind not in KINDS:
         raise ValueError(f"no such kind; there are {', '.join(KINDS)}")
-    try:
-        return KINDS[kind].model_validate(members)
-    except pydantic.ValidationError as error:
-        raise ValueError(f"{kind}: {explain(error)}") from None
+    return KINDS[kind].model_validate(members)
 
 
 def load_faults(value: Any) -> list[Fault]:

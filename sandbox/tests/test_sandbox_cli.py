@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import re
 import shlex
@@ -17,10 +16,9 @@ from types import SimpleNamespace
 
 import pytest
 import requests
-from raw_http import COMPANY, OTHER_COMPANY, connect, form, send, token_request
+from raw_http import connect, form, send, token_request
 
 from loanauth_sandbox import cli
-from loanauth_sandbox.accounts import load_accounts
 from loanauth_sandbox.control import control_app
 from loanauth_sandbox.faults import KINDS
 
@@ -70,13 +68,11 @@ def test_a_person_reads_what_it_is_and_pastes_the_connections(tmp_path):
 
 @pytest.mark.processes
 def test_everything_can_be_set(tmp_path):
-    accounts = tmp_path / "accounts.json"
-    accounts.write_text(json.dumps([dataclasses.asdict(COMPANY) | {"api_key": "it's/mine"}]))
     fault, hang = {"kind": "status", "status": 503, "times": 1}, {"kind": "hang", "where": "probe"}
     with started(
         tmp_path,
-        *("--tls", "--path-prefix", "/tenant1", "--accounts", str(accounts), "--token-lifetime", "7"),
-        *("--one-loan-per-session", "--fault", json.dumps([fault]), "--fault", json.dumps(hang)),
+        *("--tls", "--path-prefix", "/tenant1", "--token-lifetime", "7", "--one-loan-per-session"),
+        *("--fault", json.dumps([fault]), "--fault", json.dumps(hang)),
     ) as running:
         assert running.url.endswith("/tenant1")
         assert running.pricing_url == running.url.removesuffix("/tenant1") + "/sandbox/price"
@@ -84,7 +80,6 @@ def test_everything_can_be_set(tmp_path):
         assert send(running, raw).status == 503
         token = send(running, raw).json()
         assert (token["expires_in"], token["loanAppSessionPolicy"]["limitOneLoanAppPerSession"]) == (7, True)
-        assert running.connections["AIRFLOW_CONN_LOANAUTH_PPE"]["extra"]["api_key"] == "it's/mine"
         with connect(running) as hanging:
             hanging.sendall(b"GET /tenant1 HTTP/1.1\r\nHost: h\r\n\r\n")
             while requests.get(running.control_url + "/counters", timeout=10).json()["probe"] == 0:
@@ -96,8 +91,6 @@ def test_everything_can_be_set(tmp_path):
     ("arguments", "message"),
     [
         (["--fault", "{"], "argument --fault"),
-        (["--accounts", "nowhere.json"], "No such file or directory: 'nowhere.json'"),
-        (["--accounts", sys.executable], "accounts: Invalid JSON"),
         (["--port", "99999"], "port 99999 cannot be opened"),
     ],
 )
@@ -106,29 +99,6 @@ def test_a_wrong_argument(arguments, message, capsys):
         cli.main(arguments)
     assert caught.value.code == 2
     assert message in capsys.readouterr().err
-
-
-def test_printed_accounts_can_be_read_again(tmp_path, capsys):
-    printed = tmp_path / "accounts.json"
-    for arguments in ([], ["--accounts", str(printed)]):
-        assert cli.main([*arguments, "--print-accounts"]) == 0
-        printed.write_text(capsys.readouterr().out)
-        assert load_accounts(printed.read_bytes()) == (COMPANY, OTHER_COMPANY)
-
-
-@pytest.mark.parametrize(
-    ("accounts", "message"),
-    [
-        ([], "accounts: Tuple should have at least 1 item"),
-        ([{"client_secret": "hush"}], "0: api_key: Field required"),
-        ([dataclasses.asdict(COMPANY) | {"api_key": ["hush"]}], "0: api_key: Input should be a valid string"),
-        ([dataclasses.asdict(COMPANY) | {"more": "hush"}], "0: more: Unexpected keyword argument"),
-    ],
-)
-def test_wrong_accounts_are_named_without_values(accounts, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        load_accounts(json.dumps(accounts).encode())
-    assert "hush" not in str(caught.value)
 
 
 def test_the_help_describes_each_kind_of_fault():

@@ -103,7 +103,6 @@ def test_a_password_changes_and_a_user_is_locked_and_unlocked(sandbox, control):
     ("route", "body", "message"),
     [
         ("PUT /password", {"user": "hush", "password": "hush"}, "no account has this username"),
-        ("PUT /password", {"user": USER.username, "password": ["hush"]}, "Input should be a valid string"),
         ("PUT /password", {"hush": 1}, "not a JSON object with the members of this request"),
         ("POST /unlock", ["hush"], "not a JSON object with the members of this request"),
         ("PUT /fault", {"kind": "certificate"}, "started with TLS"),
