@@ -52,16 +52,10 @@ def _made_up(label: str, number: str) -> Company:
     )
 
 
-def company_ids(accounts: Sequence[Company], username: str) -> list[str]:
-    """Return the ids of the companies that have this user."""
-    found = [company.company_id for company in accounts if username in {user.username for user in company.users}]
-    if not found:
-        raise ValueError("no account has this username")
-    return found
-
-
 def change_password(accounts: Sequence[Company], username: str, password: str) -> tuple[Company, ...]:
     """Return the accounts with another password of a user."""
+    if username not in {user.username for company in accounts for user in company.users}:
+        raise ValueError("no account has this username")
 
     def changed(user: User) -> User:
         return replace(user, password=password) if user.username == username else user

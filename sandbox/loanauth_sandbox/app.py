@@ -100,7 +100,7 @@ def _authenticate_password(call: Call) -> tuple[Company, User]:
     call.user = user = next((one for one in company.users if one.username == form["username"]), None)
     if user is None:
         raise HTTPError("unknown user", oauth_error("invalid_grant", "Bad credentials"))
-    _check_password(company, user, form["password"], call.state)
+    _check_password(user, form["password"], call.state)
     return company, user
 
 
@@ -113,14 +113,13 @@ def _find_client(client: tuple[str, str], call: Call) -> tuple[str, Company]:
     raise call.error(401, "Bad client credentials")
 
 
-def _check_password(company: Company, user: User, password: str, state: State) -> None:
-    key = (company.company_id, user.username)
-    if any(state.wrong_passwords[key] >= lockout.after for lockout in state.faults.of_kind(Lockout)):
+def _check_password(user: User, password: str, state: State) -> None:
+    if any(state.wrong_passwords[user.username] >= lockout.after for lockout in state.faults.of_kind(Lockout)):
         raise HTTPError("locked user", oauth_error("invalid_grant", "User account is locked"))
     if user.password != password:
-        state.wrong_passwords[key] += 1
+        state.wrong_passwords[user.username] += 1
         raise HTTPError("wrong password", oauth_error("invalid_grant", "Bad credentials"))
-    del state.wrong_passwords[key]
+    del state.wrong_passwords[user.username]
 
 
 def secret(call: Call) -> Response:

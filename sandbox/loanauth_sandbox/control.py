@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from loanauth_sandbox.accounts import change_password, company_ids
+from loanauth_sandbox.accounts import change_password
 from loanauth_sandbox.faults import Certificate, Refuse, Stall, load_faults, make_fault
 
 if TYPE_CHECKING:
@@ -65,15 +65,13 @@ class Commands:
         :param revoke: whether the tokens that the user has got so far are revoked too
         :raises ValueError: if there is no such user.
         """
-        company_ids(self._state.accounts, user)
         self._state.accounts = change_password(self._state.accounts, user, password)
         if revoke:
             self._state.issuer.revoke(user)
 
     async def unlock(self, user: str) -> None:
         """Unlock a user, given by the username, whom the fault ``lockout`` has locked."""
-        for company_id in company_ids(self._state.accounts, user):
-            del self._state.wrong_passwords[company_id, user]
+        del self._state.wrong_passwords[user]
 
     async def set_settings(self, /, **values: Any) -> None:
         """Change ``token_lifetime``, in seconds, or ``one_loan_per_session``, true or false."""

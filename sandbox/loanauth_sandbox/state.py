@@ -70,7 +70,7 @@ class State:
     counters: Counters = field(default_factory=Counters)
     requests: deque[LogEntry] = field(default_factory=lambda: deque(maxlen=MAX_LOG_LENGTH))
     digest_key: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
-    wrong_passwords: Counter[tuple[str, str]] = field(default_factory=Counter)  # in a row, by company id and username
+    wrong_passwords: Counter[str] = field(default_factory=Counter)  # in a row, by username
 
     def log(self, entry: LogEntry) -> None:
         """Log and count a request that has arrived."""
