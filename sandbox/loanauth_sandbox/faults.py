@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Seconds = Annotated[float, Field(ge=0)]
 WholeNumber = Annotated[int, Field(ge=0)]
 Text = Annotated[str, Field(pattern=r"^[ -~]*$")]  # printable ASCII, because it becomes part of a response's head
-BodyDefect = Literal["cut", "reset", "not-gzip"]
+BodyDefect = Literal["whole", "cut", "reset", "not-gzip"]
 
 LOGIN_PAGE = "<!doctype html><title>Sign in</title><form method=post><input name=user></form>"
 
@@ -48,18 +48,6 @@ def _headers_and_body(response: Response) -> bytes:
     response.headers["Connection"] = "close"
     lines = [name + b": " + value + b"\r\n" for name, value in response.raw_headers]
     return b"".join([*lines, b"\r\n", bytes(response.body)])
-
-
-async def _send_broken(connection: Connection, response: Response, defect: str) -> None:
-    """Send a response whose body is broken, or ``whole``."""
-    if defect == "not-gzip":
-        _uncompress(response)
-        response.headers["Content-Encoding"] = "gzip"
-    if defect in {"cut", "reset"}:
-        await connection.send_half(response)
-        await (connection.close() if defect == "cut" else connection.reset())
-    else:
-        await connection.send(response)
 
 
 KINDS: dict[str, type[Fault]] = {}
@@ -208,7 +196,23 @@ class Redirect(RequestFault, kind="redirect"):
         return ChunkedResponse(status_code=302, headers={"Location": self.location})
 
 
-class Status(RequestFault, kind="status"):
+class BrokenBody(RequestFault, kind="broken-body"):
+    """The body of the correct response is broken."""
+
+    body: BodyDefect = Field("cut", description="not, cut off, a TCP reset in the middle, or a false coding")
+
+    async def send(self, connection: Connection, response: Response) -> None:
+        if self.body == "not-gzip":
+            _uncompress(response)
+            response.headers["Content-Encoding"] = "gzip"
+        if self.body in {"cut", "reset"}:
+            await connection.send_half(response)
+            await (connection.close() if self.body == "cut" else connection.reset())
+        else:
+            await connection.send(response)
+
+
+class Status(BrokenBody, kind="status"):
     """An error response. Its status may also be one of success or of a redirect."""
 
     status: Annotated[int, Field(ge=200, le=599)] = Field(503, description="status code, 200 to 599")
@@ -216,7 +220,7 @@ class Status(RequestFault, kind="status"):
     error: Text = Field("invalid_grant", description="the error code, in the oauth shape")
     retry_after: WholeNumber | None = Field(None, description="Retry-After, in seconds")
     retry_at: Seconds | None = Field(None, description="Retry-After as an HTTP date, this many seconds from now")
-    body: Literal["whole", BodyDefect] = Field("whole", description="how the body is broken, as in broken-body")
+    body: BodyDefect = Field("whole", description="as in broken-body")
 
     def replacement(self, path: str) -> Response:
         if self.shape == "oauth":
@@ -230,18 +234,6 @@ class Status(RequestFault, kind="status"):
         if self.retry_at is not None:
             response.headers["Retry-After"] = formatdate(time.time() + self.retry_at, usegmt=True)
         return response
-
-    async def send(self, connection: Connection, response: Response) -> None:
-        await _send_broken(connection, response, self.body)
-
-
-class BrokenBody(RequestFault, kind="broken-body"):
-    """The body of the correct response is broken."""
-
-    body: BodyDefect = Field("cut", description="cut off, a TCP reset in the middle, or a false coding")
-
-    async def send(self, connection: Connection, response: Response) -> None:
-        await _send_broken(connection, response, self.body)
 
 
 class BrokenHead(RequestFault, kind="broken-head"):
