@@ -231,7 +231,7 @@ class ServiceApp:
         fault = self._state.faults.take(endpoint, now)
         entry = LogEntry(now, request.method, shown, endpoint, fault=fault.kind if fault else None)
         self._state.log(entry)
-        connection = Connection(scope, receive, send, entry, self._state.faults.cleared)
+        connection = Connection(scope, receive, send, entry)
         call = Call(request, body, path, entry, self._state, fault)
         try:
             response = (fault and fault.replacement(shown)) or _respond(call, handler)

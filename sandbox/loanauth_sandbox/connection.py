@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 PROTOCOL = "sandbox.protocol"  # key in the state of an ASGI scope
 CLOSE_TIMEOUT = 5.0  # seconds for the client to read the rest of a response before a closed connection is aborted
 RESET_DELAY = 0.02  # seconds for sent octets to arrive before a reset, which may discard them
-CHUNK_SIZE = 65_536  # bytes written at a time
 
 
 class SandboxProtocol(H11Protocol):
@@ -50,11 +49,11 @@ class SandboxProtocol(H11Protocol):
 
 
 class Connection:
-    """The connection of one request, for its response. ``cleared`` is set when the fault of the request is cleared."""
+    """The connection of one request, for its response."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, entry: LogEntry, cleared: asyncio.Event) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, entry: LogEntry) -> None:
         self._protocol: SandboxProtocol = scope["state"][PROTOCOL]
-        self._receive, self._send, self._entry, self._cleared = receive, send, entry, cleared
+        self._receive, self._send, self._entry = receive, send, entry
 
     @property
     def is_closed(self) -> bool:
@@ -82,27 +81,6 @@ class Connection:
         self._entry.status = status
         self._protocol.transport.write(raw)
         await self._protocol.flow.drain()
-        # Let the event loop run: neither of these two calls lets it notice that the client has disconnected.
-        await asyncio.sleep(0)
-
-    async def repeat(self, start: bytes, unit: bytes, interval: float, status: int) -> None:
-        """Write ``start``, then ``unit`` again and again, until the client disconnects or the fault is cleared."""
-
-        async def write() -> None:
-            await self.write(start, status)
-            piece = unit if interval else unit * (CHUNK_SIZE // len(unit))
-            while not self.is_closed:
-                if interval:
-                    await self.wait(interval)
-                await self.write(piece, status)
-
-        tasks = {asyncio.ensure_future(write()), asyncio.ensure_future(self._cleared.wait())}
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-        await self.abort()
 
     async def wait(self, seconds: float | None) -> None:
         """Wait until the client disconnects, at most this long; None: without a limit."""

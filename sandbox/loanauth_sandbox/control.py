@@ -78,11 +78,11 @@ class Commands:
         self._state.settings = dataclasses.replace(self._state.settings, **values)
 
     async def set_faults(self, faults: Sequence[Fault]) -> None:
-        """Replace all faults with these. Responses without end of the old ones stop."""
+        """Replace all faults with these."""
         if self._certificates is None and any(isinstance(fault, Certificate) for fault in faults):
             raise ValueError("the certificate fault needs a sandbox started with TLS")
         queue = self._state.faults
-        queue.replace(faults, self._state.clock())
+        queue.faults, queue.since = [*faults], self._state.clock()
         async with self._switching:
             if self._certificates:
                 certificates = queue.of_kind(Certificate)

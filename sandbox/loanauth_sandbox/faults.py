@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import math
@@ -17,8 +16,6 @@ from pydantic import Field
 from loanauth_sandbox.responses import JSON_TYPE, ChunkedResponse, html_response, oauth_error, phrase, spring_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from starlette.responses import Response
 
     from loanauth_sandbox.connection import Connection
@@ -28,6 +25,7 @@ WholeNumber = Annotated[int, Field(ge=0)]
 Text = Annotated[str, Field(pattern=r"^[ -~]*$")]  # printable ASCII, because it becomes part of a response's head
 BodyDefect = Literal["whole", "cut", "reset", "not-gzip"]
 
+CHUNK_SIZE = 65_536  # bytes of an endless part that are written at a time, without an interval
 LOGIN_PAGE = "<!doctype html><title>Sign in</title><form method=post><input name=user></form>"
 
 FaultT = TypeVar("FaultT", bound="Fault")
@@ -199,7 +197,7 @@ class Redirect(RequestFault, kind="redirect"):
 class BrokenBody(RequestFault, kind="broken-body"):
     """The body of the correct response is broken."""
 
-    body: BodyDefect = Field("cut", description="not, cut off, a TCP reset in the middle, or a false coding")
+    body: BodyDefect = Field("cut", description="whole, cut off, a TCP reset in it, or a false coding")
 
     async def send(self, connection: Connection, response: Response) -> None:
         if self.body == "not-gzip":
@@ -251,7 +249,7 @@ class BrokenHead(RequestFault, kind="broken-head"):
 
 
 class Endless(RequestFault, kind="endless"):
-    """One part of the response never ends, until the client closes the connection or the fault is cleared."""
+    """One part of the response never ends, until the client closes the connection."""
 
     part: Literal["header-line", "body"] = Field("body", description="the part")
     interval: Seconds = Field(0.0, description="seconds between two octets; 0: as fast as the client reads")
@@ -264,8 +262,12 @@ class Endless(RequestFault, kind="endless"):
 
     async def send(self, connection: Connection, response: Response) -> None:
         _uncompress(response)
-        rest, unit = (_headers_and_body(response), b" ") if self.part == "body" else (b"X-Filler: ", b"x")
-        await connection.repeat(_status_line(response) + rest, unit, self.interval, response.status_code)
+        rest, octet = (_headers_and_body(response), b" ") if self.part == "body" else (b"X-Filler: ", b"x")
+        await connection.write(_status_line(response) + rest, response.status_code)
+        while not connection.is_closed:
+            await connection.wait(self.interval)
+            await connection.write(octet if self.interval else octet * CHUNK_SIZE, response.status_code)
+        await connection.abort()
 
 
 class GzipBomb(RequestFault, kind="gzip-bomb"):
@@ -317,14 +319,7 @@ class FaultQueue:
     """The faults that are switched on. The first one that matches a request applies to it."""
 
     faults: list[Fault] = field(default_factory=list)
-    since: float = 0.0
-    # Set when these faults are replaced, so that responses without end can stop.
-    cleared: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def replace(self, faults: Sequence[Fault], now: float) -> None:
-        """Replace all faults, and end the responses of the old ones that have no end."""
-        self.cleared.set()
-        self.faults, self.since, self.cleared = [*faults], now, asyncio.Event()
+    since: float = 0.0  # when they were switched on
 
     def take(self, endpoint: str, now: float) -> RequestFault | None:
         """Return the first fault for a request to this endpoint, and decrease its ``times``; None if there is none."""
