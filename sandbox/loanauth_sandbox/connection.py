@@ -11,7 +11,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
     from asyncio.trsock import TransportSocket
-    from collections.abc import Callable
 
     from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
@@ -28,18 +27,11 @@ RESET_DELAY = 0.02  # seconds for sent octets to arrive before a reset, which ma
 class SandboxProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol for one connection, which the application can reach."""
 
-    def __init__(self, connected: Callable[[asyncio.Transport], None], config: Config, state: ServerState) -> None:
-        super().__init__(config=config, server_state=state, app_state={})
-        self._connected = connected
-        self.app_state = {**self.app_state, PROTOCOL: self}
+    def __init__(self, config: Config, state: ServerState) -> None:
+        super().__init__(config=config, server_state=state, app_state={PROTOCOL: self})
         # Paths contain the API key, so the access log must stay off.
         self.access_log = False
         self.lost = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Call back: with TLS, the handshake has succeeded."""
-        super().connection_made(transport)
-        self._connected(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Record the loss and close the transport: with TLS, Python 3.10 does neither after an error."""

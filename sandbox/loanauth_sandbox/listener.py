@@ -29,12 +29,7 @@ class Listener:
     """One port of an ASGI application."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        port: int,
-        *,
-        context: ssl.SSLContext | None = None,
-        state: State | None = None,
+        self, app: ASGIApp, port: int, *, context: ssl.SSLContext | None = None, state: State | None = None
     ) -> None:
         options: dict[str, Any] = {"log_config": None, "access_log": False, "lifespan": "off", "ws": "none"}
         self._config = Config(app, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_TIMEOUT, **options)
@@ -43,7 +38,6 @@ class Listener:
         self._state = state  # that counts the connections
         self._uvicorn = ServerState()
         self._server: asyncio.Server | None = None
-        self._is_closing = False
         self._socket = self._bind(port)
         self.port: int = self._socket.getsockname()[1]
 
@@ -55,15 +49,13 @@ class Listener:
             bound.bind((HOST, port))
         except (OSError, OverflowError) as error:
             bound.close()
-            reason = f"port {port} cannot be opened: {error.args[-1]}."
             advice = "Stop the program that uses it, or choose another port (--port, --control-port)."
-            raise OSError(f"{reason}\n{advice}") from error
+            raise OSError(f"port {port} cannot be opened: {error.args[-1]}.\n{advice}") from error
         bound.setblocking(False)
         return bound
 
     async def listen(self) -> None:
         """Accept connections, including those that the operating system completed while the listener stalled."""
-        self._is_closing = False
         if self._server is None:
             self._server = await asyncio.get_running_loop().create_server(
                 self._protocol, sock=self._socket.dup(), ssl=self._context, backlog=BACKLOG
@@ -72,18 +64,12 @@ class Listener:
     def _protocol(self) -> SandboxProtocol:
         if self._state:
             self._state.counters.connections_accepted += 1
-        return SandboxProtocol(self._connected, self._config, self._uvicorn)
-
-    def _connected(self, transport: asyncio.Transport) -> None:
-        if self._is_closing:
-            # The connection was accepted just before the port was closed.
-            transport.abort()
+        return SandboxProtocol(self._config, self._uvicorn)
 
     async def stall(self) -> None:
         """Let the operating system complete new connections, but read nothing from them."""
         # The server uses a duplicate of the socket, so the port stays open after the server is closed.
         await self._close_server()
-        self._is_closing = False
         self._socket.listen(BACKLOG)
 
     async def refuse(self) -> None:
@@ -94,7 +80,6 @@ class Listener:
         self.drop()
 
     async def _close_server(self) -> None:
-        self._is_closing = True
         server, self._server = self._server, None
         if server is None:
             return
@@ -116,14 +101,9 @@ class Listener:
                 transport.abort()
 
     async def close(self) -> None:
-        """Close the port and its connections permanently, and wait until no request is in progress."""
+        """Close the port and its connections permanently, and wait for requests in progress."""
         await self._close_server()
         self._socket.close()
         self.drop()
-        tasks = set(self._uvicorn.tasks)
-        if tasks:
-            _, stuck = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT)
-            for task in stuck:
-                task.cancel()
-        for _ in range(LOOP_ITERATIONS):
-            await asyncio.sleep(0)
+        if self._uvicorn.tasks:
+            await asyncio.wait(self._uvicorn.tasks, timeout=CLOSE_TIMEOUT)

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import functools
 import tempfile
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from anyio.from_thread import start_blocking_portal
 
 from loanauth_sandbox.accounts import Company, connections, default_accounts
 from loanauth_sandbox.app import ServiceApp
@@ -129,24 +130,10 @@ async def serve(
 @contextlib.contextmanager
 def running_sandbox(**options: Any) -> Iterator[Sandbox]:
     """Run a sandbox in a background thread, with the options of :func:`serve`, until the context is left."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="loanauth-sandbox", daemon=True)
-    thread.start()
-
-    def call(coroutine: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
-
-    async def enter() -> Sandbox:
-        return await stack.enter_async_context(serve(**options))
-
-    stack = contextlib.AsyncExitStack()
-    try:
-        sandbox = call(enter())
+    with start_blocking_portal() as portal:
+        served = serve(**options)
+        sandbox = portal.call(served.__aenter__)
         try:
             yield sandbox
         finally:
-            call(stack.aclose())
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+            portal.call(served.__aexit__, None, None, None)
