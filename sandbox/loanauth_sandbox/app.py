@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from loanauth_sandbox import responses
+from loanauth_sandbox.accounts import Company, User
 from loanauth_sandbox.connection import Connection
-from loanauth_sandbox.faults import Lockout, ShortLivedToken
-from loanauth_sandbox.log import LogEntry, log
+from loanauth_sandbox.faults import Lockout, RequestFault, ShortLivedToken
+from loanauth_sandbox.log import Endpoint, LogEntry, log
 from loanauth_sandbox.pricing import price_loan
 from loanauth_sandbox.requests import (
     ProtocolViolation,
@@ -21,19 +25,9 @@ from loanauth_sandbox.requests import (
     single_header,
 )
 from loanauth_sandbox.responses import HTTPError, ServiceResponse, bearer_error, oauth_error, spring_error
+from loanauth_sandbox.state import State
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.responses import Response
-    from starlette.types import Receive, Scope, Send
-
-    from loanauth_sandbox.accounts import Company, User
-    from loanauth_sandbox.faults import RequestFault
-    from loanauth_sandbox.log import Endpoint
-    from loanauth_sandbox.state import State
-
-    Handler = Callable[["Call"], Response]
+Handler = Callable[["Call"], Response]
 
 SECRET_LIFETIME = 86_400  # seconds for which pricing accepts an API secret
 

@@ -9,18 +9,14 @@ import logging
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loanauth_sandbox import __version__
-from loanauth_sandbox.faults import describe, load_faults
+from loanauth_sandbox.faults import Fault, describe, load_faults
 from loanauth_sandbox.server import serve
 from loanauth_sandbox.tls import CERTIFICATES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from loanauth_sandbox.faults import Fault
 
 ABOUT = "A stand-in for the loan pricing service, for examples and tests. Everything in it is made up."
 

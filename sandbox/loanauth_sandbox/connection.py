@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING
+from asyncio.trsock import TransportSocket
 
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
-if TYPE_CHECKING:
-    from asyncio.trsock import TransportSocket
-
-    from starlette.responses import Response
-    from starlette.types import Receive, Scope, Send
-    from uvicorn.config import Config
-    from uvicorn.server import ServerState
-
-    from loanauth_sandbox.log import LogEntry
+from loanauth_sandbox.log import LogEntry
 
 PROTOCOL = "sandbox.protocol"  # key in the state of an ASGI scope
 CLOSE_TIMEOUT = 5.0  # seconds for the client to read the rest of a response before a closed connection is aborted

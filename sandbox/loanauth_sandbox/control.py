@@ -6,28 +6,22 @@ import asyncio
 import copy
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from pydantic_core import to_jsonable_python
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from loanauth_sandbox.accounts import change_password
-from loanauth_sandbox.faults import Certificate, Refuse, Stall, load_faults, make_fault
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from starlette.requests import Request
-
-    from loanauth_sandbox.accounts import Company
-    from loanauth_sandbox.faults import Fault
-    from loanauth_sandbox.listener import Listener
-    from loanauth_sandbox.log import LogEntry
-    from loanauth_sandbox.state import Counters, State
-    from loanauth_sandbox.tls import Certificates
+from loanauth_sandbox.accounts import Company, change_password
+from loanauth_sandbox.faults import Certificate, Fault, Refuse, Stall, load_faults, make_fault
+from loanauth_sandbox.listener import Listener
+from loanauth_sandbox.log import LogEntry
+from loanauth_sandbox.state import Counters, State
+from loanauth_sandbox.tls import Certificates
 
 
 class Commands:

@@ -8,17 +8,14 @@ import math
 import time
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import pydantic
 from pydantic import Field
+from starlette.responses import Response
 
+from loanauth_sandbox.connection import Connection
 from loanauth_sandbox.responses import JSON_TYPE, ChunkedResponse, html_response, oauth_error, phrase, spring_error
-
-if TYPE_CHECKING:
-    from starlette.responses import Response
-
-    from loanauth_sandbox.connection import Connection
 
 Seconds = Annotated[float, Field(ge=0)]
 WholeNumber = Annotated[int, Field(ge=0)]

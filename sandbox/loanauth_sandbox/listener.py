@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Any
+import ssl
+from typing import Any
 
+from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from loanauth_sandbox.connection import SandboxProtocol
-
-if TYPE_CHECKING:
-    import ssl
-
-    from starlette.types import ASGIApp
-
-    from loanauth_sandbox.state import State
+from loanauth_sandbox.state import State
 
 HOST = "127.0.0.1"
 BACKLOG = 2048  # connections that wait to be accepted; a thousand triggers may connect at the same time

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
-from loanauth_sandbox.responses import HTTPError, oauth_error
+from starlette.requests import Request
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
+from loanauth_sandbox.responses import HTTPError, oauth_error
 
 TOKEN_FIELDS = ("username", "password", "grant_type", "client_id")  # of §4.1, in its order
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gzip
 import http.client
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.responses import JSONResponse, Response
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 JSON_TYPE = "application/json;charset=UTF-8"
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}

@@ -7,24 +7,21 @@ import contextlib
 import functools
 import tempfile
 import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from anyio.from_thread import start_blocking_portal
 
 from loanauth_sandbox.accounts import Company, connections, default_accounts
 from loanauth_sandbox.app import ServiceApp
 from loanauth_sandbox.control import Commands, control_app
+from loanauth_sandbox.faults import Fault
 from loanauth_sandbox.listener import HOST, Listener
 from loanauth_sandbox.state import Settings, State
 from loanauth_sandbox.tls import Certificates
 from loanauth_sandbox.tokens import signing_key
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-
-    from loanauth_sandbox.faults import Fault
 
 TIMEOUT = 10.0  # seconds for a command to finish in the thread of the sandbox; it normally takes milliseconds
 

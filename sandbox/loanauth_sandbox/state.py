@@ -5,17 +5,13 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from loanauth_sandbox.accounts import Company, User
 from loanauth_sandbox.faults import FaultQueue
+from loanauth_sandbox.log import LogEntry
 from loanauth_sandbox.tokens import Issuer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loanauth_sandbox.accounts import Company, User
-    from loanauth_sandbox.log import LogEntry
 
 MAX_LOG_LENGTH = 1000  # requests; the oldest are dropped
 

@@ -7,13 +7,12 @@ import functools
 import secrets
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-if TYPE_CHECKING:
-    from loanauth_sandbox.accounts import Company, User
+from loanauth_sandbox.accounts import Company, User
 
 ISSUER = "urn:example:loanauth-sandbox"
 
