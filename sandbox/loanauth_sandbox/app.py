@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -14,7 +13,7 @@ from loanauth_sandbox import responses
 from loanauth_sandbox.accounts import Company, User
 from loanauth_sandbox.connection import Connection
 from loanauth_sandbox.faults import Lockout, RequestFault, ShortLivedToken
-from loanauth_sandbox.log import Endpoint, LogEntry, log
+from loanauth_sandbox.log import LogEntry, log
 from loanauth_sandbox.pricing import price_loan
 from loanauth_sandbox.requests import (
     ProtocolViolation,
@@ -193,7 +192,8 @@ def probe(call: Call) -> Response:
     return ServiceResponse({"status": "UP", "invented_by": "sandbox"})
 
 
-def _other(call: Call) -> Response:
+def other(call: Call) -> Response:
+    """Respond to any other path."""
     raise call.error(404, "No such path")
 
 
@@ -207,9 +207,8 @@ class ServiceApp:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._handlers = {f"{state.prefix}/oauth/token": token, "/sandbox/price": price, "/": probe}
-        if state.prefix:
-            self._handlers |= {state.prefix: probe, f"{state.prefix}/": probe}
+        self._handlers = {f"{state.prefix}/oauth/token": token, "/sandbox/price": price}
+        self._handlers |= dict.fromkeys(("/", state.prefix, f"{state.prefix}/"), probe)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read and log one request, then send the response or apply a fault."""
@@ -235,15 +234,13 @@ class ServiceApp:
             await connection.abort()
         entry.write()
 
-    def _match(self, path: str) -> tuple[Handler, Endpoint, str]:
+    def _match(self, path: str) -> tuple[Handler, str, str]:
         """Return the function that handles a path, the name of the endpoint, and the path as it may be logged."""
         start = f"{self._state.prefix}/encodeAES128/"
         if path.startswith(start):
             return secret, "secret", f"{start}***/***"
-        if path in self._handlers:
-            handler = self._handlers[path]
-            return handler, cast("Endpoint", handler.__name__), path
-        return _other, "other", "/***"
+        handler = self._handlers.get(path, other)
+        return handler, handler.__name__, "/***" if handler is other else path
 
 
 def _respond(call: Call, handler: Handler) -> Response:

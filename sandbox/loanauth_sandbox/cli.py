@@ -64,8 +64,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = vars(parser().parse_args(argv))
     logging.basicConfig(format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("loanauth_sandbox").setLevel(logging.INFO)
+    ready_file = arguments["ready_file"]
     try:
+        if ready_file:
+            # A program that waits for the file must not read the addresses of an earlier sandbox.
+            ready_file.unlink(missing_ok=True)
         asyncio.run(_serve(**arguments))
+        if ready_file:
+            ready_file.unlink(missing_ok=True)
     except (ValueError, OSError) as error:
         parser().exit(2, f"loanauth-sandbox: {error}\n")
     return 0
@@ -75,8 +81,6 @@ async def _serve(ready_file: Path | None, **options: Any) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    # A program that waits for the file must not read the addresses of an earlier sandbox.
-    _remove(ready_file)
     async with serve(**options) as sandbox:
         ready = {
             "url": sandbox.url,
@@ -86,12 +90,9 @@ async def _serve(ready_file: Path | None, **options: Any) -> None:
             "connections": sandbox.connections(),
         }
         print(_greeting(ready), flush=True)
-        try:
-            if ready_file:
-                _write(ready_file, json.dumps(ready, indent=2))
-            await stop.wait()
-        finally:
-            _remove(ready_file)
+        if ready_file:
+            _write(ready_file, json.dumps(ready, indent=2))
+        await stop.wait()
     print("loanauth-sandbox: stopped", flush=True)
 
 
@@ -104,19 +105,13 @@ def _greeting(ready: dict[str, Any]) -> str:
         "",
         f"  service:  {ready['url']}",
         f"  pricing:  {ready['pricing_url']}",
-        f"  control:  {ready['control_url']}  (GET /counters, /requests; PUT, DELETE /fault;",
-        "            PUT /password; POST /revoke, /unlock, /reset)",
+        f"  control:  {ready['control_url']}  (GET /counters, PUT /fault, PUT /password, and more)",
     ]
     if ready["ca_path"]:
         lines.append(f"  CA file:  {ready['ca_path']}")
     lines += ["", "Airflow Connections, to paste into a shell:", ""]
     lines += [f"export {name}={shlex.quote(json.dumps(value))}" for name, value in ready["connections"].items()]
     return "\n".join([*lines, "", "Press Ctrl-C to stop."])
-
-
-def _remove(path: Path | None) -> None:
-    if path:
-        path.unlink(missing_ok=True)
 
 
 def _write(path: Path, text: str) -> None:

@@ -76,7 +76,7 @@ class Commands:
         if self._certificates is None and any(isinstance(fault, Certificate) for fault in faults):
             raise ValueError("the certificate fault needs a sandbox started with TLS")
         queue = self._state.faults
-        queue.faults, queue.since = [*faults], self._state.clock()
+        queue[:], queue.since = faults, self._state.clock()
         async with self._switching:
             if self._certificates:
                 certificates = queue.of_kind(Certificate)

@@ -6,7 +6,6 @@ import gzip
 import json
 import math
 import time
-from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
@@ -311,11 +310,9 @@ def load_faults(value: Any) -> list[Fault]:
     return [make_fault(**fault) for fault in faults]
 
 
-@dataclass
-class FaultQueue:
+class FaultQueue(list[Fault]):
     """The faults that are switched on. The first one that matches a request applies to it."""
 
-    faults: list[Fault] = field(default_factory=list)
     since: float = 0.0  # when they were switched on
 
     def take(self, endpoint: str, now: float) -> RequestFault | None:
@@ -325,13 +322,13 @@ class FaultQueue:
                 if fault.times is not None:
                     fault.times -= 1
                     if fault.times == 0:
-                        self.faults.remove(fault)
+                        self.remove(fault)
                 return fault
         return None
 
     def of_kind(self, kind: type[FaultT]) -> list[FaultT]:
         """Return the faults of this kind."""
-        return [fault for fault in self.faults if isinstance(fault, kind)]
+        return [fault for fault in self if isinstance(fault, kind)]
 
 
 def describe() -> str:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Literal
 
 log = logging.getLogger("loanauth_sandbox")
-
-Endpoint = Literal["token", "secret", "price", "probe", "other"]
 
 
 @dataclass
@@ -18,7 +15,7 @@ class LogEntry:
     at: float  # when it arrived, in seconds since the epoch
     method: str
     path: str  # without credentials
-    endpoint: Endpoint
+    endpoint: str  # token, secret, price, probe or other
     status: int | None = None  # of the response; None if there is none, or none yet
     fault: str | None = None
     rejected: str | None = None  # why it was rejected, without any value of the request

@@ -86,12 +86,8 @@ async def serve(
 ) -> AsyncIterator[Sandbox]:
     """Run a sandbox in the running event loop until the context is left.
 
-    :param accounts: None: the made-up ones
-    :param port: of the service; 0: a free one
-    :param control_port: of the control API; 0: a free one
     :param tls: the name of a certificate; None: plain HTTP
     :param path_prefix: a path like ``/tenant1`` before the paths of §4, percent-encoded
-    :param faults: those that are on from the start
     :param clock: a function that returns seconds since the epoch
     :param settings: those of :class:`Settings`
     :raises OSError: when a port is taken.
