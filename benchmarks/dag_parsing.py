@@ -39,12 +39,8 @@ def row_import(options):
     failed = {}
     for _ in range(options.rounds):
         for name, modules in IMPORTS.items():
-            done = subprocess.run(
-                [sys.executable, "-W", "ignore", "-c", IMPORT.format(names=modules)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            command = [sys.executable, "-W", "ignore", "-c", IMPORT.format(names=modules)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 failed[name] = done.stderr.strip().splitlines()[-1]
             else:

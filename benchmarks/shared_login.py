@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections import Counter
 from itertools import count
 from random import Random
 from typing import Any
@@ -33,7 +32,7 @@ def load(number: int, within: float) -> list[str]:
     return [
         f"{number:,}",
         "at once" if not within else f"within {within:.0f} s",
-        str(sum(simulation.service.posts.values())),
+        str(simulation.posts),
         f"{sum(requests) / number:.1f}",
         f"{waits[number // 2]:.1f} s",
         f"{waits[-1]:.1f} s",
@@ -48,36 +47,7 @@ def burst(number: int, outcome: str, *, kills: int = 0, within: float = 2.0, **o
     simulation = Simulation(processes, **(usual | options))
     simulation.service.kills = kills
     simulation.run()
-    return summary(simulation, simulation.alive)
-
-
-def summary(simulation: Simulation, processes: list[Process]) -> str:
-    failed = sum(isinstance(one, Exception) for process in processes for one in process.results)
-    posts, slowest = sum(simulation.service.posts.values()), max(process.waited for process in processes)
-    return f"{posts} posts, {failed} of {len(processes)} fail, slowest wait {slowest:.1f} s"
-
-
-def threads(outcome: str) -> str:
-    """Return what 20 threads of a process do if the first request fails."""
-    process = Process()
-    simulation = Simulation([process], outcomes=[outcome, "ok"])
-    simulation.run([process] * 20)
-    failed = sum(isinstance(one, Exception) for one in process.results)
-    return f"{simulation.posts} posts, {failed} of 20 fail, the last one ends after {max(process.ended_at):.1f} s"
-
-
-def for_good(outcome: str) -> str:
-    """Return what a task each 30 s for a day does, on four hosts, if the values are wrong."""
-    processes = [Process(start=30.0 * number, host=f"host {number % 4}") for number in range(2880)]
-    return summary(Simulation(processes, outcomes=[outcome], max_steps=10**7).run(), processes)
-
-
-def good_host(outcome: str) -> str:
-    """Return what 600 tasks do on a good host, beside as many on a host that cannot log in."""
-    processes = [Process(start=number * 40.0, needs="rejected", host=f"host {number % 2}") for number in range(1200)]
-    outcomes = lambda host, _: outcome if host == "host 1" else "ok"  # noqa: E731 - one expression
-    simulation = Simulation(processes, outcomes=outcomes, max_steps=10**7).run()
-    return summary(simulation, [process for process in processes if process.host == "host 0"])
+    return f"{simulation.posts} posts, slowest wait {max(process.waited for process in simulation.alive):.1f} s"
 
 
 def alone(needs: str, seconds: float) -> str:
@@ -109,9 +79,6 @@ def figures() -> list[list[str]]:
             [f"the same, 60 processes, a login takes {takes:.0f} s", burst(60, "rejected", login_seconds=[takes])]
             for takes in (8.0, 14.0, 20.0)
         ),
-        *([f"20 threads, one {name}", threads(outcome)] for name, outcome in (("401", "401"), ("503", "unavailable"))),
-        ["a 401 for good, a task each 30 s for a day", for_good("401")],
-        *([f"a good host beside one with {name}", good_host(name)] for name in ("unavailable", "forbidden")),
         ["an outage, 300 pods within a minute", burst(300, "unavailable", within=60.0, login_seconds=[0.05])],
         ["the same, each request hangs for 30 s", burst(300, "unavailable", within=60.0, login_seconds=[30.0])],
         ["every other response is a 401: 1,000 loans in 50 tasks", logins_with_a_bad_node()],
@@ -133,38 +100,29 @@ def logins_with_a_bad_node() -> str:
                 credential = simulation.log_in(process, "rejected", credential)
 
     simulation.run(work=work)
-    return f"{sum(simulation.service.posts.values())} logins in {simulation.time.now:.0f} s"
+    return f"{simulation.posts} logins in {simulation.time.now:.0f} s"
 
 
-def expiry(number: int, objects: int) -> list[str]:
-    """Return what an expiry costs processes that send a request each second, with so many ``LoanAuth`` in turn."""
-    source, held, moments = Random(number), [], Counter()
+def expiry(number: int) -> list[str]:
+    """Return what an expiry costs processes that send a request each second."""
+    source, held = Random(number), []
     processes = [Process(start=source.uniform(0, 1)) for _ in range(number)]
     simulation = Simulation(processes, capacity=CAPACITY, max_steps=10**8, login_seconds=[1.0])
-    read = simulation.store.read
-
-    def counted(key: str) -> str | None:
-        moments[int(simulation.time.now)] += 1
-        return read(key)
-
-    simulation.store.read = counted
 
     def work(process: Process) -> None:
         simulation.time.sleep(process.start)
-        has = [simulation.active(130.0) for _ in range(objects)]
-        for second in range(135):
+        has = simulation.active(130.0)
+        for _ in range(135):
             simulation.time.sleep(1)
-            before, one = simulation.time.now, second % objects
-            if not has[one].is_fresh(MIN_TTL):
-                has[one] = simulation.log_in(process, "valid", has[one])
+            before = simulation.time.now
+            if not has.is_fresh(MIN_TTL):
+                has = simulation.log_in(process, "valid", has)
             held.append(simulation.time.now - before)
-        process.results.append(has[0])
 
     simulation.run(work=work)
     requests = sum(process.requests for process in processes) / number
-    logins = sum(simulation.service.posts.values())
     slow = sorted(held)[int(len(held) * 0.99)]
-    return [f"{number:,}", str(objects), str(logins), f"{requests:.1f}", str(max(moments.values())), f"{slow:.2f} s"]
+    return [f"{number:,}", str(simulation.posts), f"{requests:.1f}", f"{slow:.2f} s"]
 
 
 def main() -> None:
@@ -175,16 +133,8 @@ def main() -> None:
     rows = [load(number, within) for number in numbers for within in STARTS[number]]
     header = ["processes without a credential", "start", "logins", "requests of each", "median wait", "slowest wait"]
     print(table(header, rows))
-    rows = [expiry(number, objects) for number in numbers for objects in (1, 64)]
-    header = [
-        "processes",
-        "`LoanAuth` in each",
-        "logins",
-        "requests of each",
-        "most reads in a second",
-        "p99 held",
-    ]
-    print(table(header, rows))
+    rows = [expiry(number) for number in numbers]
+    print(table(["processes with a token that expires", "logins", "requests of each", "p99 held"], rows))
     if not sys.argv[1:]:
         print(table(["what happens", "figure"], figures()))
 
