@@ -127,7 +127,7 @@ def secret(call: Call) -> Response:
 def _authenticate_key(call: Call) -> Company:
     request = call.request
     reject_credentials(request, frozenset(["apikey", "userid"]))
-    if call.body or "transfer-encoding" in request.headers:
+    if call.body:
         raise ProtocolViolation("a request body")
     segments = call.path.partition("/encodeAES128/")[2].split("/")
     if len(segments) != 2:  # noqa: PLR2004 - apiKey and userId

@@ -73,11 +73,7 @@ def connect(sandbox):
         return plain
     context = ssl.create_default_context(cafile=sandbox.ca_path)
     context.verify_flags |= ssl.VERIFY_X509_STRICT
-    try:
-        return context.wrap_socket(plain, server_hostname=where.hostname)
-    except BaseException:
-        plain.close()
-        raise
+    return context.wrap_socket(plain, server_hostname=where.hostname)
 
 
 def send(sandbox, raw):

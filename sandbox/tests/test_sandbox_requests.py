@@ -1,7 +1,4 @@
-"""Requests over real sockets: the values of a response, each violation of §4 is rejected, prices, and the probe.
-
-`tests/service/test_wire_sandbox.py` has the octets of §4, and rejects each that differs by one.
-"""
+"""Responses, violations and prices. `tests/service/test_wire_sandbox.py` has the octets of §4, and each wrong one."""
 
 from __future__ import annotations
 
@@ -61,9 +58,7 @@ def test_a_secret_response_is_gzip_for_who_accepts_it(sandbox):
 BODY = form()
 FIRST = part("username", USER.username)
 GOOD = basic(COMPANY.client_id, COMPANY.client_secret)
-FRAMED = "framed by its boundary"
 FORM = "exactly username, password, grant_type, client_id in this order"
-SEGMENTS = "two segments"
 
 
 @pytest.mark.parametrize(
@@ -74,27 +69,20 @@ SEGMENTS = "two segments"
         ("no origin header", token_request(Origin=None)),
         ("more than one origin header", token_request(Origin=[COMPANY.origin] * 2)),
         ("Basic with the Base64", token_request(Authorization="Basic YTpiYR==")),  # not canonical
-        ("Basic with the Base64", token_request(Authorization="Basic YWJj")),  # no colon
         ("multipart/form-data with a boundary", token_request(Content_Type="application/x-www-form-urlencoded")),
-        (FRAMED, token_request(Content_Type="multipart/form-data; boundary=C")),
-        (FRAMED, token_request(BODY + "bye")),
+        ("framed by its boundary", token_request(BODY + "bye")),
         (FORM, token_request(BODY.replace(FIRST, "").replace("--B--", FIRST + "--B--"))),
         (FORM, token_request(part("scope", "openId") + BODY)),
         (FORM, token_request(BODY.replace('name="username"', 'name="username"\r\nContent-Type: text/plain'))),
         ("the form is not UTF-8", token_request(BODY.encode().replace(USER.password.encode(), b"p\xe4ss"))),
         ("client_id in the form", token_request(form(client_id=COMPANY.los_client_id))),
         ("a apikey header", token_request(apiKey="x")),
-        ("a client_secret header", TOKEN.replace(b"\r\n\r\n", b"\r\nclient_secret: x\r\n\r\n", 1)),
         ("a authorization header", request("GET", secret_path(), [("Authorization", GOOD)])),
-        (SEGMENTS, request("GET", secret_path() + "/x")),
-        (SEGMENTS, request("GET", f"/encodeAES128/{COMPANY.api_key}")),
+        ("two segments", request("GET", secret_path() + "/x")),
         ("apiKey is empty or not percent-encoded", request("GET", secret_path(api_key="a%"))),
-        ("userId is empty", request("GET", secret_path(user_id=""))),
         ("apiKey is not UTF-8", request("GET", secret_path(api_key="%E4"))),
         ("a request body", request("GET", secret_path(), body=b"x")),
-        ("a request body", request("GET", secret_path(), [("Transfer-Encoding", "chunked")]) + b"0\r\n\r\n"),
         ("the userid header differs", request("GET", secret_path(), [("userId", "other")])),
-        ("more than one apikey header", request("GET", secret_path(), [("apiKey", COMPANY.api_key)] * 2)),
         ("a authorization header", request("GET", "/", [("Authorization", "Basic YTpi")])),
         ("a request body", request("GET", "/", body="body")),
     ],

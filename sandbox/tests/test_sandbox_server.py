@@ -1,7 +1,4 @@
-"""Starting, stopping, logs, TLS, and faults as a client sees them on its socket.
-
-`tests/integration/test_faults.py` has each fault, as the provider sees it.
-"""
+"""Starting, stopping, logs, TLS and faults. `tests/integration/test_faults.py` has each fault for the provider."""
 
 from __future__ import annotations
 
@@ -49,16 +46,13 @@ def test_it_stops_in_the_middle_of_a_fault_and_with_idle_connections(tls, kind):
     assert not [thread for thread in threading.enumerate() if thread not in before]
 
 
-@pytest.mark.parametrize(("name", "other"), [("port", {}), ("control_port", {"tls": "good"})])
-def test_a_port_that_cannot_be_used(name, other):
+def test_a_port_that_is_taken():
     before = threading.enumerate()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         message = f"port {port} cannot be opened: Address already in use.\nStop the program that uses it, or choose"
-        with pytest.raises(OSError, match=message), running_sandbox(**{name: port}, **other):
+        with pytest.raises(OSError, match=message), running_sandbox(control_port=port, tls="good"):
             pass
-    with pytest.raises(OSError, match="port 65536 cannot be opened"), running_sandbox(**{name: 65536}, **other):
-        pass
     assert threading.enumerate() == before
 
 
@@ -66,7 +60,6 @@ def test_the_log_has_a_line_for_each_request_and_no_credential(sandbox, caplog):
     caplog.set_level(logging.DEBUG)
     sandbox.set_fault("latency", seconds=0, times=1)
     raws = [
-        TOKEN,
         TOKEN,
         token_request(form(password="hush-hush")),
         SECRET,
@@ -78,7 +71,6 @@ def test_the_log_has_a_line_for_each_request_and_no_credential(sandbox, caplog):
     sandbox.reset()  # in the same thread, after the last line was written
     assert [record.getMessage() for record in caplog.records if record.name == log.log.name] == [
         "GET /encodeAES128/***/*** -> 200, fault latency",
-        "POST /oauth/token -> 200",
         "POST /oauth/token -> 200",
         "POST /oauth/token -> 400, rejected: wrong password",
         "GET /encodeAES128/***/*** -> 200",
@@ -104,11 +96,9 @@ def test_a_failure_of_the_sandbox_is_logged_without_its_text(sandbox, caplog, mo
 def test_certificates_are_switched_while_it_runs():
     with running_sandbox(tls="good") as sandbox:
         sandbox.set_fault("certificate")
-        for _ in range(2):
-            with pytest.raises(ssl.SSLCertVerificationError):
-                connect(sandbox)
-        counters = sandbox.counters()
-        assert (counters.connections_accepted, counters.token) == (2, 0)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            connect(sandbox)
+        assert sandbox.counters().connections_accepted == 1
         sandbox.clear_faults()
         with connect(sandbox) as connection:
             connection.sendall(TOKEN)
@@ -151,10 +141,9 @@ def test_a_wrong_fault_is_rejected(fault, message):
 
 def test_refuse_and_open_again(sandbox):
     with connect(sandbox) as idle:
-        for _ in range(2):
-            sandbox.set_fault("refuse")
-            with pytest.raises(ConnectionRefusedError):
-                connect(sandbox)
+        sandbox.set_fault("refuse")
+        with pytest.raises(ConnectionRefusedError):
+            connect(sandbox)
         assert idle.recv(1) == b""
     sandbox.clear_faults()
     assert send(sandbox, TOKEN).status == 200
