@@ -22,7 +22,6 @@ COMPANY = default_accounts()[0]
 
 
 def test_every_mode_returns_its_credential_and_times_out_as_expected(metadata_template, tmp_path):
-    """One test, because one DAG run shows everything and takes long."""
     shutil.copy(metadata_template, tmp_path)
     # Airflow's alarm at execution_timeout may interrupt a log call, which then keeps the lock of its handler for ever.
     environment = {"AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO"}
@@ -55,15 +54,12 @@ def test_every_mode_returns_its_credential_and_times_out_as_expected(metadata_te
     assert states.keys() == expected.keys()
 
     for name in WAITS:
-        late = name.endswith("late")
-        # The next task received the credential, and could use it.
-        assert "AccessToken" in outcome.xcom("waits", f"use_{name}")[0]
         assert "credentials.AccessToken" in outcome.xcom("waits", name)[0]
+        # The next task received the credential, and could use it.
         assert counters[name].prices.succeeded == 1
         # One successful authentication, and one rejected poke where the service was unavailable at first.
         assert counters[name].authentications.succeeded == 1
-        assert counters[name].token == 1 + late
-        assert counters[name].probe >= 1
+        assert counters[name].token == 1 + name.endswith("late")
 
     assert b"Starting new HTTP connection" in outcome.printed  # a record at DEBUG
     # Airflow's safeguard against operators that are called by hand.

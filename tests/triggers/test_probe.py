@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import threading
+from unittest import mock
 
 import pytest
 
@@ -26,8 +26,7 @@ EACH_MINUTE = range(60, 600, 60)
         # Those with another interval have a probe of their own.
         pytest.param([{"interval": 500}, {"interval": 200, "joins": 50}], 0, [250, 450, 500], id="two intervals"),
         pytest.param([{"interval": -1, "leaves": 0.16}], 0, [0.05, 0.1, 0.15], id="negative interval"),
-        # A service that does not respond is asked again one interval later.
-        pytest.param([{"interval": 15, "leaves": 70}], 100, [15, 40, 65], id="slow requests"),
+        pytest.param([{"interval": 15, "leaves": 70}], 100, [15, 40, 65], id="an interval after a slow request"),
     ],
 )
 def test_when_requests_are_sent(sensors, takes, times):
@@ -50,7 +49,7 @@ def test_addresses_and_proxies_do_not_share():
     assert sorted(((one.address, one.proxy) for one in service.requests), key=str) == sorted(users, key=str)
 
 
-@pytest.mark.parametrize(("which", "at"), [(0, 30), (2, 90), (0, 125), (4, 125)])
+@pytest.mark.parametrize(("which", "at"), [(0, 30), (2, 90), (4, 125)])
 def test_a_trigger_that_is_cancelled_does_not_affect_the_others(which, at):
     sensors = [Sensor()] * 5
     sensors[which] = Sensor(leaves=at)
@@ -78,6 +77,13 @@ def test_an_error_of_the_probe_reaches_every_trigger(monkeypatch):
     assert [repr(result) for result in asyncio.run(main())] == ["KeyError(None)"] * 5
 
 
+def test_a_thread_that_cannot_be_started_ends_no_wait(logs, monkeypatch):
+    outcomes = [RuntimeError("can't start new thread"), None]
+    monkeypatch.setattr(loanauth, "run_in_thread", mock.AsyncMock(side_effect=outcomes))
+    assert fire(LoanAuthSensorTrigger(ADDRESS, poke_interval=0.1), TIMEOUT).payload == {"status": "ready"}
+    assert "no request could be sent (RuntimeError)" in logs.text
+
+
 TIMEOUT = 15.0
 SERVICE = "https://lender.invalid"
 NOT_BY_PROXY = "The proxy could not be reached, or it blocked the request"
@@ -88,19 +94,18 @@ def reason(address, proxy=None):
 
 
 def response(status):
-    head = f"HTTP/1.1 {status} made up\r\nLocation: /elsewhere\r\nRetry-After: 0\r\nContent-Length: 0\r\n"
-    return f"{head}Connection: close\r\n\r\n".encode()
+    return f"HTTP/1.1 {status} made up\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n".encode()
 
 
-@pytest.mark.parametrize("status", [200, 302, 407, 408, 429, 499, 500])
-def test_each_status_but_408_429_and_5xx_counts_as_reachable(status, loopback):
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [(302, None), (407, None), (408, "status 408"), (429, "status 429"), (499, None), (500, "status 500")],
+)
+def test_each_status_but_408_429_and_5xx_counts_as_reachable(status, expected, loopback):
     loopback.responses.append(response(status))
-    is_unavailable = status in (408, 429, 500)
-    assert reason(loopback.url) == (f"status {status}" if is_unavailable else None)
+    assert reason(loopback.url) == expected
     assert len(loopback.requests) == 1
-
-
-def test_no_response_counts_as_unavailable(loopback):
+    # There is no second response.
     assert reason(loopback.url) is not None
 
 
@@ -120,31 +125,14 @@ def test_the_request_contains_nothing_but_the_address(loopback):
     loopback.responses.append(response(200))
     assert reason(f"{loopback.url}/a b/ü/c%2Fd") is None
     line, headers, _ = split_message(loopback.requests[0])
-    # As for a login.
     assert line == b"GET /a%20b/%C3%BC/c%2Fd HTTP/1.1"
     assert [name for name, _ in headers] == [b"accept", b"accept-encoding", b"connection", b"host", b"user-agent"]
 
 
 def test_certificates_are_not_checked():
-    """Nothing secret is sent."""
     with running_sandbox(tls="unknown-ca") as service:
         assert reason(service.url) is None
         assert service.counters().probe == 1
-
-
-def test_a_thread_that_cannot_be_started_ends_no_wait(loopback, logs, monkeypatch):
-    loopback.responses = [b"HTTP/1.1 200 OK\r\n\r\n"]
-    errors = [RuntimeError("can't start new thread")]
-    start = threading.Thread.start
-
-    def start_unless_it_fails(thread):
-        if errors:
-            raise errors.pop()
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", start_unless_it_fails)
-    assert fire(LoanAuthSensorTrigger(loopback.url, poke_interval=0.3), TIMEOUT).payload == {"status": "ready"}
-    assert "no request could be sent (RuntimeError)" in logs.text
 
 
 @pytest.mark.parametrize(
@@ -159,7 +147,6 @@ def test_a_thread_that_cannot_be_started_ends_no_wait(loopback, logs, monkeypatc
         # The error of a login says what to correct.
         ({"https_proxy": "http://{}"}, None, 405, None),
     ],
-    ids=str,
 )
 def test_a_proxy(environment, proxy, status, expected, loopback, monkeypatch):
     """`test_environment.py` in tests/integration has the environments."""
@@ -172,5 +159,4 @@ def test_a_proxy(environment, proxy, status, expected, loopback, monkeypatch):
     assert len(loopback.requests) == (status is not None)
     for request in loopback.requests:
         assert request.startswith(b"CONNECT lender.invalid:443 HTTP/1.")
-        has_user = b"proxy-authorization: basic dxnlcjptywrllxvw" in request.lower()
-        assert has_user == (b"authorization" in request.lower()) == ("made-up@" in str(environment))
+        assert (b"authorization" in request.lower()) == ("made-up@" in str(environment))

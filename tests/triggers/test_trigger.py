@@ -1,13 +1,9 @@
-"""`triggers/loanauth.py`: arguments and their stored form, the event and when it is sent, the deadline, the log.
-
-``tests/support/virtual_service.py`` has the clock.
-"""
+"""`triggers/loanauth.py`: arguments, the event and when it is sent, the deadline, the log."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-import time
 
 import pytest
 from hypothesis import given
@@ -16,12 +12,9 @@ from hypothesis import strategies as st
 from airflow_provider_loanauth.triggers import loanauth
 from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 from tests.support.virtual_service import Event, Sensor, Service, wait_for
-from tests.support.waiting import fire
 
 ADDRESS = "https://lender.example/tenant1"
-#: Rounding errors of the system time, in seconds.
 ROUNDING = 1e-6
-LIMIT = 15.0  # seconds of real time after which a test fails
 
 
 def recover(sensors, *, recovers=0.0, seed=0):
@@ -29,24 +22,19 @@ def recover(sensors, *, recovers=0.0, seed=0):
     return wait_for(service, sensors, seed=seed), service.times
 
 
+@pytest.mark.parametrize("parameter", ["address", "proxy"])
 @pytest.mark.parametrize(
-    ("parameter", "url"),
-    [
-        *(("address", url) for url in ("https://user:made-up-password@lender.example", "https://@lender.example", "")),
-        *(("proxy", url) for url in ("http://user:made-up-password@proxy.example", "ftp://proxy.example")),
-    ],
+    "url", ["https://user:made-up@lender.example", "https://@lender.example", "", "ftp://a.example"]
 )
 def test_an_invalid_url_or_one_with_user_information_is_rejected(url, parameter):
-    message = f"^The {parameter} of a trigger must be an http or https address without user information"
-    with pytest.raises(ValueError, match=message) as raised:
+    message = f"^The {parameter} of a trigger must be an http or https address without user information.$"
+    with pytest.raises(ValueError, match=message):
         LoanAuthSensorTrigger(**{"address": ADDRESS, parameter: url})
-    assert not url or url not in str(raised.value)
 
 
-def test_it_ends_at_once_when_the_deadline_has_passed(sandbox):
-    event = fire(LoanAuthSensorTrigger(sandbox.url, poke_interval=0.1, deadline=time.time() - 3600), LIMIT)
-    assert event.payload == {"status": "timeout"}
-    assert sandbox.counters().connections_accepted == 0
+def test_it_ends_at_once_when_the_deadline_has_passed():
+    events, requests = recover([Sensor(time_left=-3600)])
+    assert (events, requests) == ([Event("timeout", 0)], [])
 
 
 SENSORS = st.builds(
@@ -56,9 +44,7 @@ SENSORS = st.builds(
 
 @given(sensors=st.lists(SENSORS, min_size=1, max_size=40), recovers=st.floats(0, 600), seed=st.integers())
 def test_no_trigger_is_late(sensors, recovers, seed):
-    """Whatever the others are: within two intervals of its own, and before its deadline. It is ready if there is a
-    response before the deadline, however little time is left then.
-    """
+    """Within two intervals of its own, and before its deadline; ready if there is a response before the deadline."""
     events, _ = recover(sensors, recovers=recovers, seed=seed)
     for sensor, event in zip(sensors, events, strict=True):
         began = max(sensor.joins, recovers)
@@ -72,8 +58,7 @@ def test_no_trigger_is_late(sensors, recovers, seed):
 
 
 @pytest.mark.parametrize(
-    ("number", "interval", "seconds"),
-    [(1, 60, 0), (2, 60, 0.05), (1000, 60, 50), (2000, 60, 60), (1000, 5, 5)],
+    ("number", "interval", "seconds"), [(1, 60, 0), (2, 60, 0.05), (1000, 60, 50), (2000, 60, 60), (1000, 5, 5)]
 )
 def test_the_spread_grows_with_the_number_of_triggers_up_to_one_interval(number, interval, seconds):
     events, (request,) = recover([Sensor(interval=interval)] * number)
@@ -85,33 +70,17 @@ def test_the_spread_grows_with_the_number_of_triggers_up_to_one_interval(number,
     assert delays != sorted(delays) or number <= 2
 
 
-def test_the_spread_ends_at_the_deadline():
-    events, _ = recover([Sensor(time_left=70)] * 1000)
-    assert {event.status for event in events} == {"ready"}
-    assert 69 < max(event.at for event in events) <= 70 + ROUNDING
-
-
 def test_without_a_response_a_sensor_tries_to_log_in_once_an_hour():
     """The address may respond with 5xx to each request without credentials, or the triggerer may have no network."""
-    rare = [Sensor(interval=7200)] * 20
-    sensors = [Sensor(), *[Sensor(time_left=7 * 86_400)] * 99, Sensor(time_left=1700), *rare]
-    events, _ = recover(sensors, recovers=math.inf)
-    assert {event.status for event in events[:100]} == {"ready"}
+    sensors = [*[Sensor(time_left=7 * 86_400)] * 100, *[Sensor(interval=7200)] * 20, Sensor(time_left=1700)]
+    *events, last = recover(sensors, recovers=math.inf)[0]
+    assert {event.status for event in events} == {"ready"}
     times = [event.at for event in events[:100]]
     assert 1800 <= min(times) < 2000
     assert 3400 < max(times) <= 3600
-    assert events[100] == Event("timeout", 1700)
-    times = [event.at for event in events[101:]]
-    assert min(times) >= 2 * 7200
-    assert max(times) <= 4 * 7200
-
-
-def test_a_trigger_that_joins_waits_for_an_interval_of_its_own():
-    """Its sensor has just poked, and the request of another one responds."""
-    events, requests = recover([Sensor(), Sensor(joins=50)])
-    assert requests == [60]
-    assert 60 <= events[0].at < 61
-    assert 110 <= events[1].at < 111
+    times = [event.at for event in events[100:]]
+    assert 2 * 7200 <= min(times) < max(times) <= 4 * 7200
+    assert last == Event("timeout", 1700)
 
 
 def test_it_logs_why_it_waits_and_says_it_once(logs):
@@ -136,14 +105,12 @@ def test_a_trigger_that_is_cancelled_at_the_moment_of_a_response_ends(steps, mon
         running, other = (
             asyncio.create_task(anext(LoanAuthSensorTrigger(ADDRESS, poke_interval=0.2).run())) for _ in range(2)
         )
-        await asyncio.wait_for(asked.wait(), LIMIT)
+        await asyncio.wait_for(asked.wait(), 15)
         responded.set()
         for _ in range(steps):
             await asyncio.sleep(0)
         running.cancel()
         ended, _ = await asyncio.wait([running, other], timeout=0.1)
-        running.cancel()
-        other.cancel()
         assert ended == {running}
 
     asyncio.run(main())
