@@ -29,7 +29,6 @@ REQUIRED_FIELDS = {
 
 
 def conn(extra=None, **changes):
-    """A Connection that serves all three methods, with changes."""
     values = {
         "conn_id": "tenant_a",
         "host": "https://auth.example",
@@ -55,10 +54,6 @@ def problems(connection, method=None):
     return str(error)
 
 
-def warnings(connection, method=None):
-    return load(connection, method).warnings
-
-
 def test_the_settings_of_each_method():
     settings = load(conn())
     assert (settings.conn_id, settings.method, settings.auth_url) == ("tenant_a", "jwt", "https://auth.example")
@@ -68,14 +63,6 @@ def test_the_settings_of_each_method():
     settings = load(conn({"company_id": "company-1"}), "ppe")
     assert settings.pricing == ("secret", "companyid", "company-1")
     assert settings.secrets == ("CANARY-api-key",)
-
-
-def test_settings_are_equal_where_all_values_are():
-    """They are the key of what a process remembers."""
-    assert load(conn()) == load(conn({"unknown": "field"}))
-    changes = [("conn_id", "other"), ("password", "other-one")]
-    changes += [("proxy", url) for url in ("http://a.example", "http://u:one11@a.example", "http://u:two22@a.example")]
-    assert len({load(conn()), *(load(with_field(name, value)) for name, value in changes)}) == len(changes) + 1
 
 
 @pytest.mark.parametrize("method", REQUIRED_FIELDS)
@@ -91,13 +78,11 @@ def test_a_missing_field_is_named_by_its_label(method):
 
 
 def test_all_problems_at_once():
-    for extra in (None, "", "{}"):
+    for extra in (None, ""):
         text = problems(SimpleNamespace(**vars(conn(host=None, login=None, password="")) | {"extra": extra}))
         assert all(f"{LABELS[name]} is missing" in text for name in REQUIRED_FIELDS["jwt"])
         assert "Auth URL is missing: every method requires it." in text
         assert "Extra" not in text
-    wrong = {"method": "no such", "timeout": "soon"}
-    assert "Method must be one of jwt, los, ppe. Timeout must be a number" in problems(conn(wrong))
 
 
 def test_the_address():
@@ -107,27 +92,25 @@ def test_the_address():
     assert "Auth URL has a scheme other than https or http: use https." in problems(conn(host="ftp://auth.example"))
 
 
-def test_a_method_in_capitals_and_an_empty_one():
+def test_the_method():
     assert load(conn({"method": " LOS "})).method == "los"
     assert load(conn({"method": ""}), "PPE").method == "ppe"
     assert load(conn({"method": "ppe"}), "").method == "ppe"
-
-
-@pytest.mark.parametrize("method", ["CANARY", 7])
-def test_an_unknown_method(method):
-    assert "Method must be one of jwt, los, ppe." in problems(conn({"method": method}))
-    assert "The method parameter of the task must be one of jwt, los, ppe." in problems(conn(), method)
+    for method in ("CANARY", 7):
+        wrong = {"method": method, "timeout": "soon"}
+        assert "Method must be one of jwt, los, ppe. Timeout must be a number" in problems(conn(wrong))
+        assert "The method parameter of the task must be one of jwt, los, ppe." in problems(conn(), method)
 
 
 def test_extra_that_is_not_an_object():
-    for extra in ("CANARY", "[]", "3", "null", "{", '{"a": 1}x', "[" * 99_999, {"a": 1}):
+    for extra in ("CANARY", "[]", "null", "[" * 99_999, {"a": 1}):
         assert "Extra is not a JSON object: correct it." in problems(SimpleNamespace(**vars(conn()) | {"extra": extra}))
 
 
 def test_unknown_extras_are_counted_and_not_shown():
     """In a URI that is not percent-encoded, the pieces of a secret become names."""
     names = "a_header", "CANARY\nCANARY", "extra__loanauth__odd", "extra__loanauth__timeout"
-    [warning] = warnings(conn(dict.fromkeys(names, "CANARY")))
+    [warning] = load(conn(dict.fromkeys(names, "CANARY"))).warnings
     assert warning.startswith("Extra contains unknown fields (4), which are ignored")
     assert "CANARY" not in warning
 
@@ -135,7 +118,7 @@ def test_unknown_extras_are_counted_and_not_shown():
 def test_the_test_button_of_2_11_sends_each_field_twice():
     prefixed = {f"extra__loanauth__{name}": value for name, value in EXTRA.items()}
     assert load(conn(prefixed)) == load(conn())
-    assert warnings(conn(prefixed)) == ()
+    assert load(conn(prefixed)).warnings == ()
 
 
 NOT_IN_HEADERS = "has a leading or trailing space or a non-ASCII character"
@@ -147,14 +130,14 @@ NOT_A_HEADER = "is not the name of a header (RFC 9110 §5.1)"
     [
         ("client_secret", "***", "jwt", "is literally '***'"),
         ("password", "RATHER_LONG_SENSITIVE_FIELD_PLACEHOLDER", "jwt", "was not entered: the Airflow 2.11 form does"),
-        *(("password", f"CANARY{c}", "los", "contains an invalid character") for c in "\n\r\t\0\x1b\x7f\x85\x9f\ud800"),
+        *(("password", f"CANARY{c}", "los", "contains an invalid character") for c in "\n\t\0\x7f\x85\ud800"),
         *(("client_id", wrong, "jwt", "is not a string: put the value in") for wrong in (True, 1.5, ["CANARY"])),
         ("client_id", "CANARY:x", "jwt", "contains a colon, which HTTP Basic does not allow"),
         ("los_client_id", "CANARY:x", "los", "contains a colon, which HTTP Basic does not allow"),
         ("origin", "https://grünwald.example", "jwt", NOT_IN_HEADERS),
         ("origin", " https://a.example", "los", NOT_IN_HEADERS),
         ("company_id", "ü", "ppe", NOT_IN_HEADERS),
-        *(("credential_header", wrong, "ppe", NOT_A_HEADER) for wrong in ("X Secret", " s", "s:", "sécret")),
+        *(("credential_header", wrong, "ppe", NOT_A_HEADER) for wrong in ("X Secret", "s:", "sécret")),
         ("company_header", "a(b)", "ppe", NOT_A_HEADER),
     ],
 )
@@ -165,10 +148,9 @@ def test_a_wrong_text(name, value, method, problem):
 
 
 def test_text_that_is_valid():
-    for value in ("\u00a0x", "ü✓🔑ab", "a b c", 'a"b\\c', "%00ab", "'abcd"):
+    for value in ("\u00a0x", "ü✓🔑ab", 'a"b\\c', "%00ab"):
         assert load(conn(password=value)).grant.password == value
     # A number in raw JSON is taken as written.
-    assert load(conn({"client_id": 1001})).grant.client_id == "1001"
     assert load(conn({"user_id": 0}), "ppe").grant.user == "0"
     assert load(conn({"client_secret": "a:b:c"})).grant.client_secret == "a:b:c"
 
@@ -179,56 +161,49 @@ def test_a_field_of_ppe_that_is_sent_in_a_header():
         load(conn({name: "ü-abc"}), "ppe")
 
 
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [("password", "jwt"), ("client_secret", "jwt"), ("los_client_secret", "los"), ("api_key", "ppe")],
-)
-def test_a_secret_that_airflow_does_not_mask_is_a_warning(name, method, monkeypatch):
-    short = f"{LABELS[name]} is shorter than 5 characters, so Airflow cannot mask it in logs: use a longer value."
-    assert warnings(with_field(name, "abcd"), method) == (short,)
-    assert warnings(with_field(name, "abcde"), method) == ()
+def test_a_secret_that_airflow_does_not_mask_is_a_warning(monkeypatch):
+    for name, method in (("password", "jwt"), ("los_client_secret", "los"), ("api_key", "ppe")):
+        short = f"{LABELS[name]} is shorter than 5 characters, so Airflow cannot mask it in logs: use a longer value."
+        assert load(with_field(name, "abcd"), method).warnings == (short,)
+        assert load(with_field(name, "abcde"), method).warnings == ()
     monkeypatch.setenv("AIRFLOW__LOGGING__MIN_LENGTH_MASKED_SECRET", "6")
-    assert "is shorter than 6 characters" in warnings(with_field(name, "abcde"), method)[0]
+    assert "is shorter than 6 characters" in load(with_field("password", "abcde")).warnings[0]
 
 
 def test_white_space_around_a_value_is_a_warning():
-    for name, value in (("password", " made-up"), ("client_secret", "made-up\u3000"), ("login", "pat\u00a0")):
-        [warning] = warnings(with_field(name, value))
+    for name, value in (("password", " made-up"), ("login", "pat\u00a0")):
+        [warning] = load(with_field(name, value)).warnings
         assert warning.startswith(f"{LABELS[name]} begins or ends with white space, which is sent too")
 
 
 #: As JSON, as text in a URI, and as the forms send them: a ticked box of Airflow 2.11 arrives as "y" in a test.
-TRUE = [True, "true", "True", " TRUE ", "1", 1, "yes", "y", "on"]
-FALSE = [False, "false", "False", "0", 0, "no", "n", "off"]
-#: What is read of each boolean field, and its value if it is unset.
-BOOLEANS = {
-    "key_in_headers": (lambda settings: settings.grant.in_headers, False),
-    "share_logins": (lambda settings: settings.share_logins, True),
-    "verify": (lambda settings: settings.verify, True),
-}
+TRUE = [True, "true", " TRUE ", "1", 1, "yes", "y", "on"]
+FALSE = [False, "false", "0", 0, "no", "n", "off"]
 
 
-@pytest.mark.parametrize("name", BOOLEANS)
-def test_a_boolean_field(name):
-    read, default = BOOLEANS[name]
+@pytest.mark.parametrize(("name", "default"), [("key_in_headers", False), ("share_logins", True), ("verify", True)])
+def test_a_boolean_field(name, default):
+    def read(value):
+        settings = load(conn({name: value}), "ppe")
+        return settings.grant.in_headers if name == "key_in_headers" else getattr(settings, name)
+
     for values, expected in ((TRUE, True), (FALSE, False), (("", " ", "\u00a0", None), default)):
-        assert {read(load(conn({name: value}), "ppe")) for value in values} == {expected}
+        assert {read(value) for value in values} == {expected}
     if name != "verify":
-        for value in ("maybe", 2, "CANARY", [], "truefalse"):
+        for value in (2, "CANARY", [], "truefalse"):
             assert f"{LABELS[name]} must be true or false." in problems(conn({name: value}), "ppe")
 
 
 def test_verify():
-    [warning] = warnings(conn({"verify": "off"}))
+    [warning] = load(conn({"verify": "off"})).warnings
     assert warning.startswith("Verify TLS is false: whoever intercepts the connection")
     # It may exist on another machine.
     assert load(conn({"verify": " /etc/ssl/missing.pem "})).verify == "/etc/ssl/missing.pem"
 
 
 def test_timeout():
-    valid = [(None, 30), ("", 30), (5, 5), ("5", 5), (0.5, 0.5), (" 7.5 ", 7.5), ("1e2", 100), (86_400, 86_400)]
-    for value, expected in valid:
+    for value, expected in ((None, 30), ("", 30), (0.5, 0.5), (" 7.5 ", 7.5), ("1e2", 100), (86_400, 86_400)):
         assert load(conn({"timeout": value})).timeout == expected
-    for value in (0, -1, "0", "soon", "nan", "inf", True, [], "1,5", 86_401, 1e10, 10**400):
+    for value in (0, -1, "soon", "nan", "inf", True, [], 86_401, 10**400):
         text = problems(conn({"timeout": value}))
         assert "Timeout must be a number of seconds above 0, at most 86400" in text
