@@ -19,7 +19,6 @@ each_method = pytest.mark.parametrize("method", ["jwt", "los", "ppe"])
 
 @pytest.fixture
 def all_methods(sandbox, define):
-    """One Connection that serves all three methods."""
     parts = list(sandbox.connections().values())
     merged = {name: value for part in parts for name, value in part.items() if name != "extra"}
     merged["extra"] = {name: value for part in parts for name, value in part["extra"].items() if name != "method"}
@@ -27,26 +26,14 @@ def all_methods(sandbox, define):
     return merged
 
 
-def test_parameters_of_airflows_hooks_are_passed_on():
-    """``project/test_compatibility.py`` has all other parameters, with their defaults."""
-    assert LoanAuthHook(logger_name="made_up").log.name.endswith(".made_up")
-
-
 @pytest.mark.parametrize(
     ("in_connection", "in_hook", "in_call", "expected"),
-    [
-        (None, None, None, "jwt"),
-        ("ppe", None, None, "ppe"),
-        ("ppe", "los", None, "los"),
-        ("ppe", "los", "jwt", "jwt"),
-        (None, None, "los", "los"),
-    ],
+    [("", None, None, "jwt"), ("ppe", None, None, "ppe"), ("ppe", "los", None, "los"), ("ppe", "los", "jwt", "jwt")],
 )
 def test_the_method_of_the_call_overrides_hook_and_connection(
     in_connection, in_hook, in_call, expected, all_methods, sandbox, define
 ):
-    if in_connection:
-        define("tenant_a", all_methods | {"extra": all_methods["extra"] | {"method": in_connection}})
+    define("tenant_a", all_methods | {"extra": all_methods["extra"] | {"method": in_connection}})
     for name in ("authenticate", "get_credential", "get_plaintext"):
         getattr(LoanAuthHook("tenant_a", method=in_hook), name)(in_call)
     assert set(sandbox.counters().by_method) == {expected}

@@ -7,39 +7,30 @@ import importlib
 from functools import partial
 
 import pytest
-import requests
 
 from airflow_provider_loanauth import _compat
-from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from tests.auth.conftest import ASYNC_LIBRARIES, CLASSES
-from tests.support.pricing_fixtures import loan
+from tests.auth.conftest import CLASSES
 
 HOOK = LoanAuthHook("loanauth_jwt")
 ASYNC_CLIENT = r"use the client of get_async_conn\(\), or an AsyncClient of httpx or httpx2"
 
 
 def post(library, url, token):
-    importlib.import_module(library).post(url, json=loan(), auth=CLASSES[library](token), verify=False)
+    importlib.import_module(library).post(url, auth=CLASSES[library](token), verify=False)
 
 
 #: What blocks, and what the error says to use.
 BLOCKS = {
     "authenticate": (lambda *_: HOOK.authenticate(), r"`await asyncio.to_thread\(hook.authenticate\)`"),
-    "authen_jwt": (lambda *_: HOOK.authen_jwt(), r"`await asyncio.to_thread\(hook.authenticate\)`"),
     "get_credential": (lambda *_: HOOK.get_credential(), r"`await hook.aget_credential\(\)`"),
     "get_plaintext": (lambda *_: HOOK.get_plaintext(), r"`await asyncio.to_thread\(hook.get_plaintext\)`"),
     "get_conn": (lambda *_: HOOK.get_conn(), r"`await asyncio.to_thread\(hook.get_async_conn, "),
     "get_async_conn": (lambda *_: HOOK.get_async_conn(), r"`await asyncio.to_thread\(hook.get_async_conn, "),
     "test_connection": (lambda *_: HOOK.test_connection(), r"`await asyncio.to_thread\(hook.test_connection\)`"),
-    "requests": (
-        lambda url, token: requests.post(url, json=loan(), auth=LoanAuth(token), timeout=60),
-        ASYNC_CLIENT,
-    ),
-    **{library: (partial(post, library), ASYNC_CLIENT) for library in ASYNC_LIBRARIES},
+    **{library: (partial(post, library), ASYNC_CLIENT) for library in CLASSES},
 }
-each_way = pytest.mark.parametrize("way", BLOCKS)
 
 
 async def call(way, *arguments):
@@ -75,21 +66,14 @@ def in_triggerer(monkeypatch):
     return run
 
 
-@each_way
+@pytest.mark.parametrize("way", BLOCKS)
 def test_on_the_loop_of_a_triggerer_it_is_an_error_before_anything_is_read(way, world, pricing, pulled, in_triggerer):
     token = pulled()
     with pytest.raises(LoanAuthError, match=BLOCKS[way][1]) as raised:
         in_triggerer(call(way, pricing.url, token))
-    name = f"{way}()".replace("authen_jwt", "authenticate")
-    if way in CLASSES:
-        name = "A request with this client"
+    name = "A request with this client" if way in CLASSES else f"{way}()"
     assert str(raised.value).startswith(f"{name} would block the event loop of the triggerer")
     assert (world.logins, pricing.credentials) == (0, [])
-
-
-@each_way
-def test_on_a_loop_of_ones_own_it_works(way, world, pricing, pulled):
-    asyncio.run(call(way, pricing.url, pulled()))
 
 
 def test_in_a_thread_of_a_triggerer_it_works(world, pulled, pricing, in_triggerer, monkeypatch):
