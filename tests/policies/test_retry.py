@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -20,21 +21,18 @@ HAS_POLICIES = hasattr(_compat.BaseOperator, "retry_policy")
 DAY = 86_400.0
 
 
-def decision(action, retry_delay=None, reason=None):
-    return SimpleNamespace(action=SimpleNamespace(value=action), retry_delay=retry_delay, reason=reason)
-
-
-@pytest.fixture(autouse=True)
-def _decisions(monkeypatch):
-    """The longest jitter, and on earlier versions decisions as Airflow has them from 3.3 on."""
+@pytest.fixture
+def evaluate(monkeypatch):
+    """Return the method of the policy. It returns tuples, because Airflow has decisions from 3.3 on."""
+    decisions = SimpleNamespace(
+        fail=lambda reason: ("fail", reason),
+        retry=lambda delay, reason: ("retry", delay.total_seconds(), reason),
+        default=lambda: ("default",),
+    )
+    monkeypatch.setitem(sys.modules, "airflow.sdk", SimpleNamespace(RetryDecision=decisions))
+    # The longest jitter.
     monkeypatch.setattr(system, "uniform", lambda low, high: high)
-    if not HAS_POLICIES:
-        decisions = SimpleNamespace(
-            fail=lambda reason: decision("fail", reason=reason),
-            retry=lambda delay, reason: decision("retry", delay, reason),
-            default=lambda: decision("default"),
-        )
-        monkeypatch.setitem(sys.modules, "airflow.sdk", SimpleNamespace(RetryDecision=decisions))
+    return partial(LoanAuthRetryPolicy().evaluate, try_number=1, max_tries=2)
 
 
 def pause(seconds):
@@ -47,63 +45,55 @@ def linked(link, inner):
     return error
 
 
-def evaluated(error, *, retry_delay=None):
-    context = None if retry_delay is None else {"task": SimpleNamespace(retry_delay=timedelta(seconds=retry_delay))}
-    decision = LoanAuthRetryPolicy().evaluate(error, 1, 2, context)
-    return decision.action.value, decision.retry_delay and decision.retry_delay.total_seconds()
+DEFAULT = ("default",)
 
 
-ERRORS = {
-    "asked to wait": (UnavailableError("made up", status=503, retry_after=90.0), 100.0),
-    "a pause of an hour": (pause(3600.0), 3610.0),
-    "a longer pause, of which a person should know": (pause(3601.0), None),
-    "no time is known": (UnavailableError("made up", status=503), None),
-    "another error": (ValueError("made up"), None),
-    "a cause": (linked("__cause__", pause(120.0)), 130.0),
-    "the longest of several": (ConnectionError([pause(120.0), pause(60.0), ValueError()]), 130.0),
-    # A task that uses something else instead, which fails, may succeed when it is tried again.
-    "a rejection that was handled": (linked("__context__", RejectedError("made up", retry_after=DAY)), None),
-}
+@pytest.mark.parametrize(
+    ("error", "decision"),
+    [
+        # Airflow logs and stores the reason, which contains no text of the error.
+        (pause(3600.0), ("retry", 3610.0, "A login can succeed after 3600 s.")),
+        # A person should know of a longer one.
+        (pause(3601.0), DEFAULT),
+        (UnavailableError("made up", status=503), DEFAULT),
+        (ValueError("made up"), DEFAULT),
+        (linked("__cause__", pause(120.0)), ("retry", 130.0, "A login can succeed after 120 s.")),
+        (ConnectionError([pause(9.0), pause(6.0), ValueError()]), ("retry", 19.0, "A login can succeed after 9 s.")),
+        # A task that uses something else instead, which fails, may succeed when it is tried again.
+        (linked("__context__", RejectedError("made up", retry_after=DAY)), DEFAULT),
+    ],
+)
+def test_the_next_try_is_after_the_time_of_the_error(error, decision, evaluate):
+    assert evaluate(error) == decision
 
 
-@pytest.mark.parametrize(("error", "seconds"), ERRORS.values(), ids=ERRORS)
-def test_the_next_try_is_after_the_time_of_the_error(error, seconds):
-    assert evaluated(error) == ("default" if seconds is None else "retry", seconds)
-
-
-@pytest.mark.parametrize(("retry_delay", "expected"), [(89.0, ("retry", 100.0)), (90.0, ("default", None))])
-def test_the_next_try_is_not_before_the_delay_of_the_task(retry_delay, expected):
-    assert evaluated(pause(90.0), retry_delay=retry_delay) == expected
+@pytest.mark.parametrize(("retry_delay", "decision"), [(89.0, "retry"), (90.0, "default")])
+def test_the_next_try_is_not_before_the_delay_of_the_task(retry_delay, decision, evaluate):
+    task = SimpleNamespace(retry_delay=timedelta(seconds=retry_delay))
+    assert evaluate(pause(90.0), context={"task": task})[0] == decision
 
 
 @pytest.mark.parametrize("kind", [RejectedError, SettingsError])
-def test_what_no_retry_can_help_stays_final(kind):
+def test_what_no_retry_can_help_stays_final(kind, evaluate):
     error = kind("made up", retry_after=DAY)
     for one in (error, linked("__cause__", error)):
-        assert evaluated(one) == ("fail", None)
-
-
-def test_the_reason_contains_no_text_of_the_error():
-    """Airflow logs and stores it."""
-    reasons = [LoanAuthRetryPolicy().evaluate(error, 1, 2).reason for error in (pause(90.0), RejectedError("made up"))]
-    assert reasons == ["A login can succeed after 90 s.", "RejectedError: a retry cannot help."]
+        assert evaluate(one) == ("fail", f"{kind.__name__}: a retry cannot help.")
 
 
 OWN = object()
 #: Where an author chooses a policy.
-CHOICES = {"none": {}, "task": {"retry_policy": OWN}, "default_args": {"default_args": {"retry_policy": OWN}}}
-CHOICES = CHOICES if HAS_POLICIES else {"none": {}}
+CHOICES = [{}, {"retry_policy": OWN}, {"default_args": {"retry_policy": OWN}}]
 
 
 @pytest.mark.parametrize("kind", [LoanAuthOperator, LoanAuthSensor])
-@pytest.mark.parametrize("chosen", CHOICES)
+@pytest.mark.parametrize("chosen", CHOICES if HAS_POLICIES else [{}])
 def test_operator_and_sensor_have_the_policy_unless_their_author_chooses_another_one(kind, chosen):
     with DAG("a_dag", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)):
-        made = kind(task_id="a_task", **CHOICES[chosen])
-        mapped = kind.partial(task_id="a_mapped_task", **CHOICES[chosen]).expand(loanauth_conn_id=["a"])
+        made = kind(task_id="a_task", **chosen)
+        mapped = kind.partial(task_id="a_mapped_task", **chosen).expand(loanauth_conn_id=["a"])
     for one in (made, mapped.unmap({"loanauth_conn_id": "a"})):
         policy = getattr(one, "retry_policy", None)
-        if chosen != "none":
+        if chosen:
             assert policy is OWN
         else:
             assert isinstance(policy, LoanAuthRetryPolicy) == HAS_POLICIES
@@ -111,7 +101,7 @@ def test_operator_and_sensor_have_the_policy_unless_their_author_chooses_another
 
 if HAS_POLICIES:
 
-    def test_airflow_asks_the_policy_of_a_task():
+    def test_airflow_asks_the_policy_of_a_task(monkeypatch):
         """It need not be of Airflow's own class, whose import takes long."""
         import structlog
         from airflow.sdk import RetryDecision, task
@@ -123,6 +113,7 @@ if HAS_POLICIES:
             def price(): ...
 
             priced = price().operator
+        monkeypatch.setattr(system, "uniform", lambda low, high: high)
         ti = SimpleNamespace(task=priced, _ti_context_from_server=None, try_number=1)
         decision = _evaluate_retry_policy(ti, pause(400.0), structlog.get_logger(), {"task": priced})
         assert type(decision) is RetryDecision
