@@ -6,13 +6,14 @@ import copy
 import json
 import pickle
 from datetime import datetime, timedelta, timezone
+from unittest import mock
 
 import pendulum
 import pytest
 import requests
 
 from airflow_provider_loanauth import credentials
-from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, decrypt, derived_keys, encrypt
+from airflow_provider_loanauth.credentials import XCOM, AccessToken, ApiSecret, decrypt, encrypt
 from airflow_provider_loanauth.exceptions import SealError
 from tests.support.airflow_names import serde
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
@@ -75,15 +76,8 @@ def test_a_credential_that_is_passed_as_auth_itself(make):
 def test_no_representation_shows_the_secret(make):
     credential = make()
     assert repr(credential.value) == "'***'"
-    for shown in (
-        str(credential),
-        f"{credential!s:>10}",
-        repr([credential]),
-        repr(vars(credential)),
-        pickle.dumps(credential).decode("latin-1"),
-        json.dumps(credential.serialize()),
-    ):
-        assert "CANARY" not in shown
+    shown = [str(credential), repr([credential]), repr(vars(credential)), json.dumps(credential.serialize())]
+    assert "CANARY" not in "".join([*shown, pickle.dumps(credential).decode("latin-1")])
 
 
 def test_the_representation_shows_the_metadata():
@@ -94,28 +88,24 @@ def test_the_representation_shows_the_metadata():
     assert repr(api_secret(method="made-up")) == f"<ApiSecret of {metadata}; {sealed}"
 
 
-@both
-def test_opening_masks_the_secret(make):
-    credential = through_xcom(make())
-    assert "CANARY" in redact(make.__name__ + " CANARY-token CANARY-secret")
-    assert credential.value not in redact(f"Bearer {credential.value}")
+def test_opening_masks_the_secret():
+    credential = through_xcom(access_token())
+    assert redact("Bearer CANARY-token") == "Bearer CANARY-token"
+    assert credential.value not in redact("Bearer CANARY-token")
 
 
-@both
-def test_a_different_key(make, fernet):
+def test_a_different_key(fernet):
     """The old key opens it as long as it is the second one, during a rotation."""
-    credential = make()
-    other = type(credential).deserialize(credential.serialize(), 1)
+    credential = through_xcom(access_token())
     fernet(OTHER_FERNET_KEY)
     with pytest.raises(SealError, match="a different Fernet key than the task that sealed it") as caught:
-        other.value  # noqa: B018 - opening is what is tested
-    assert "If the key was rotated, keep the old" in str(caught.value)
-    assert (caught.value.conn_id, caught.value.method) == ("tenant_a", credential.method)
+        credential.value  # noqa: B018 - opening is what is tested
+    assert (caught.value.conn_id, caught.value.method) == ("tenant_a", "jwt")
     fernet(f"{OTHER_FERNET_KEY},{FERNET_KEY}")
-    assert other.value.startswith("CANARY")
+    assert credential.value == "CANARY-token"
 
 
-@pytest.mark.parametrize("sealed", ["", "gAAAAA" + "A" * 80, "ü", "\ud800"])
+@pytest.mark.parametrize("sealed", ["gAAAAA" + "A" * 80, "ü", "\ud800"])
 def test_a_damaged_seal(sealed):
     damaged = AccessToken.deserialize(access_token().serialize() | {"sealed": sealed}, 1)
     with pytest.raises(SealError, match="or the value is damaged"):
@@ -123,28 +113,21 @@ def test_a_damaged_seal(sealed):
 
 
 @pytest.mark.parametrize(
-    "change",
+    "stored",
     [
-        {"conn_id": "tenant_b"},
-        {"expires_at": None},
-        {"class": "AccessToken"},
-        {"sealed": encrypt("CANARY", XCOM)},
-        {"sealed": encrypt('[null, "CANARY"]', XCOM)},
-        {"sealed": encrypt('{"a": 1, "b": 2}', XCOM)},
+        access_token().serialize() | {"expires_at": None},
+        access_token().serialize() | {"class": "AccessToken"},
+        access_token().serialize() | {"sealed": encrypt("CANARY", XCOM)},
+        access_token().serialize() | {"sealed": encrypt('[null, "CANARY"]', XCOM)},
+        access_token().serialize() | {"sealed": encrypt('{"a": 1, "b": 2}', XCOM)},
+        # The seal of another kind of credential.
+        api_secret().serialize(),
     ],
-    ids="".join,
 )
-def test_altered_metadata_does_not_open(change):
-    altered = AccessToken.deserialize(access_token().serialize() | change, 1)
+def test_altered_metadata_does_not_open(stored):
     with pytest.raises(SealError, match=r"sealed with different metadata, .*so the stored value was altered") as caught:
-        altered.value  # noqa: B018
-    assert (caught.value.conn_id, caught.value.method) == (altered.conn_id, altered.method)
-
-
-def test_a_seal_of_another_credential_does_not_open():
-    stored = api_secret(method="jwt", conn_id="a").serialize()
-    with pytest.raises(SealError, match="sealed with different metadata"):
         AccessToken.deserialize(stored, 1).value  # noqa: B018
+    assert (caught.value.conn_id, caught.value.method) == ("tenant_a", stored["method"])
 
 
 @pytest.mark.parametrize(
@@ -159,7 +142,6 @@ def test_a_seal_of_another_credential_does_not_open():
         {"sealed": {"a": 1}},
         *({name: ...} for name in ("method", "conn_id", "issued_at", "sealed")),
     ],
-    ids=str,
 )
 def test_damaged_or_missing_metadata(damage):
     stored = {name: value for name, value in (access_token().serialize() | damage).items() if value is not ...}
@@ -179,17 +161,13 @@ def test_equality():
 
 
 def test_a_value_that_cannot_be_masked_is_not_returned(monkeypatch):
-    credential = through_xcom(access_token())
-
-    def fails(_):
-        raise ConnectionError("made-up: no supervisor")
-
+    credential = access_token()
     with monkeypatch.context() as patch:
-        patch.setattr(credentials, "mask", fails)
+        patch.setattr(credentials, "mask", mock.Mock(side_effect=ConnectionError("made-up: no supervisor")))
         for _ in range(2):
             with pytest.raises(ConnectionError):
                 credential.value  # noqa: B018
-    assert credential.value.startswith("CANARY")
+    assert credential.value == "CANARY-token"
 
 
 def test_the_command_that_prints_the_key_runs_once(fernet, monkeypatch, tmp_path):
@@ -213,8 +191,7 @@ def test_no_usable_key(fernet, key, monkeypatch):
     if key is None:
         monkeypatch.delenv("AIRFLOW__CORE__FERNET_KEY")
         monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY_CMD", "false")
-    uses = [lambda: derived_keys(XCOM), lambda: encrypt("made up", XCOM), lambda: decrypt("gAAAA", XCOM)]
-    for use in (*uses, api_secret):
+    for use in (lambda: decrypt("gAAAA", XCOM), api_secret):
         with pytest.raises(SealError, match=r"AIRFLOW__CORE__FERNET_KEY.* seal=False") as caught:
             use()
         assert not key or key not in str(caught.value)
