@@ -13,7 +13,6 @@ from airflow_provider_loanauth import redaction
 from airflow_provider_loanauth.redaction import SecretStr, encoded_forms, mask
 from tests.support.leaks import JSON_ENCODERS
 from tests.support.masking import redact
-from tests.support.secret_accounts import SECRETS
 
 AWKWARD = 'CANARY/ü+ "%&✓=ab'
 
@@ -31,7 +30,7 @@ def test_a_secret_is_a_string_with_a_masked_repr():
 
 def test_a_copy_is_hidden_too():
     secret = SecretStr("CANARY")
-    assert repr([copy.copy(secret), copy.deepcopy({"key": secret})["key"]]) == "['***', '***']"
+    assert repr([copy.copy(secret), copy.deepcopy({"key": secret})]) == "['***', {'key': '***'}]"
 
 
 def test_a_pickle_can_be_read_without_this_package():
@@ -41,7 +40,7 @@ def test_a_pickle_can_be_read_without_this_package():
     assert pickle.loads(pickled) == ["made-up"]
 
 
-@pytest.mark.parametrize("value", [AWKWARD, "plain-secret", "a", "ab", "abc", "\ud800half"])
+@pytest.mark.parametrize("value", [AWKWARD, "a", "ab", "\ud800half"])
 def test_forms(value):
     forms = encoded_forms(value)
     octets = value.encode("utf-8", "surrogatepass")
@@ -55,23 +54,13 @@ def test_forms(value):
     assert expected <= set(forms)
 
 
-@pytest.mark.parametrize("secret", [*SECRETS.values(), "CANARY-plain-token.with-dots"])
-def test_masked_in_each_form(secret):
-    mask([secret])
-    for form in encoded_forms(secret):
-        shown = redact(f"before {form} after")
-        assert "CANARY" not in shown
-        assert form not in shown
-    basic = base64.b64encode(secret.encode()).decode()
-    assert "".join(redact(f"Basic {basic}").split("=")) == "Basic ***"
-
-
-def test_it_is_masked_in_this_process_and_told_to_its_supervisor(monkeypatch):
+def test_each_form_is_masked_in_this_process_and_told_to_its_supervisor(monkeypatch):
+    """`hooks/test_hook.py` has the secrets of each request."""
     told = []
     monkeypatch.setattr(redaction, "mask_secret", told.append)
-    mask(["CANARY-told-once"])
-    assert told == [sorted(encoded_forms("CANARY-told-once"))]
-    assert redact("CANARY-told-once") == "***"
+    mask([AWKWARD])
+    assert told == [sorted(encoded_forms(AWKWARD))]
+    assert [redact(f"before {form} after") for form in told[0]] == ["before *** after"] * len(told[0])
 
 
 def test_the_repr_of_an_object_in_a_dag_file_is_its_class():
@@ -104,21 +93,15 @@ LITERAL_SECRETS = [
 @pytest.mark.parametrize("literal", LITERALS)
 def test_masked_as_a_literal(secret, literal):
     mask([secret])
-    shown = redact(LITERALS[literal](secret))
-    assert "CANARY" not in shown
-    rest, empty = (
-        text.replace("\\'", "'").strip("b'\"[]") for text in (shown.replace("***", ""), LITERALS[literal](""))
-    )
+    # Nothing is left but quotes and what was around it.
+    rest = redact(LITERALS[literal](secret)).replace("***", "")
+    rest, empty = (text.replace("\\'", "'").strip("b'\"[]") for text in (rest, LITERALS[literal]("")))
     assert rest == empty
 
 
-def test_a_plain_secret_has_few_forms():
+def test_a_plain_secret_has_few_forms_and_a_long_one_has_none():
     """Airflow's masker compiles its pattern again for each form."""
     secret = "made-up-secret.with-dots_and~more"
     assert encoded_forms(secret) == [secret, base64.b64encode(secret.encode()).decode().rstrip("=")]
-
-
-def test_a_long_secret_is_masked_as_it_is_only():
-    """Airflow's masker compiles its characters again for each form."""
     assert encoded_forms("x/" * 257) == ["x/" * 257]
-    assert len(encoded_forms("x" * 256)) == 2
+    assert len(encoded_forms("x" * 512)) == 2

@@ -95,24 +95,17 @@ def test_the_frames_of_an_inner_exception_are_cleared_too(name, value_of):
     setattr(error, name, value_of(inner))
     with pytest.raises(OSError, match="made up"), clear_locals():
         raise error
-    frames = [frame for frame, _ in traceback.walk_tb(inner.__traceback__)]
-    assert [frame.f_locals for frame in frames if frame.f_code.co_name == "fail_with"] == [{}]
+    assert frames_from(inner, "fail_with")[0].f_locals == {}
 
 
 @dataclass
-class OddError(Exception):
-    """An exception of a secrets backend: all of them are equal, and attributes have the names of other libraries'."""
-
-    exceptions = None
-
-    @property
-    def reason(self):
-        raise RuntimeError("not known yet")
+class EqualError(Exception):
+    """All of them are equal."""
 
 
-def test_exceptions_that_are_equal_are_not_one_and_their_attributes_do_not_matter():
-    error = OddError()
-    error.__cause__ = OddError()
+def test_exceptions_that_are_equal_are_not_one():
+    error = EqualError()
+    error.__cause__ = EqualError()
     assert [id(one) for one in exception_chain(error)] == [id(error), id(error.__cause__)]
 
 
@@ -137,7 +130,6 @@ def test_the_rest_of_the_traceback_is_logged_at_debug(logs):
         call(LoanAuthError("made up"))
     (record,) = logs.at("debug")
     assert record.startswith("fail raised an exception.")
-    assert "in fail_with" in record
     assert "raise error from inner" in record
     assert "ValueError:" in record
     assert leaks(record, [SECRET]) == []
