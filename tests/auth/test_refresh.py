@@ -89,9 +89,6 @@ def test_connections_are_read_one_at_a_time_where_the_channel_has_no_lock(versio
     assert counts == [at_once] * 8
 
 
-# --- threads, processes, and a service that is unavailable while the credential is still valid ---
-
-
 def price(world, auth):
     return requests.post(world.url, json=loan(), auth=auth, timeout=60).status_code
 
@@ -127,14 +124,9 @@ def test_a_valid_credential_is_used_while_it_cannot_be_refreshed(world, pulled, 
         world.pass_time(passed)
         assert price(world, auth) == 200
     assert world.credential_requests - before == (failure is UnavailableError)
-    world.sandbox.revoke()
-    for passed in (0, 60):
-        world.pass_time(passed)
-        with pytest.raises(failure):
-            price(world, auth)
-    world.sandbox.clear_faults()
-    define("loanauth_jwt", world.sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
-    assert price(world, auth) == 200
+    world.pass_time(60)
+    with pytest.raises(failure):
+        price(world, auth)
 
 
 def test_after_a_401_an_earlier_token_of_this_process_is_not_tried(world, pricing):
@@ -192,12 +184,8 @@ def test_a_forked_process_keeps_the_credential_and_the_failure_of_its_parent(wor
     assert world.logins == 1
 
 
-# --- metrics: docs/operating.md has the meaning of each ---
-
-
 @pytest.fixture
 def counted(pulled, statsd):
-    """A credential as a later task pulls it from XCom. What its login sent is not counted."""
     found = pulled()
     statsd.datagrams.clear()
     return found

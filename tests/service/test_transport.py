@@ -1,54 +1,36 @@
-"""Sending over real sockets: what is received, and which failure becomes which error.
-
-``tests/support/fault_table.py`` has the usual failures, ``test_deadline.py`` those that do not end.
-"""
+"""Sending over real sockets: what is received, and which failure becomes which error."""
 
 import gzip
-import importlib
 import inspect
+import logging
+import shutil
 import socket
-import struct
+import ssl
 import sys
 from datetime import datetime, timedelta, timezone
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 import requests
 import trustme
 import urllib3.exceptions
+from opentelemetry.instrumentation.utils import is_http_instrumentation_enabled
 
 from airflow_provider_loanauth.connection.address import Proxy
-from airflow_provider_loanauth.exceptions import (
-    LoanAuthError,
-    RejectedError,
-    ResponseError,
-    SettingsError,
-    UnavailableError,
-)
-from airflow_provider_loanauth.service import transport
-from airflow_provider_loanauth.service.transport import MAX_BODY_BYTES
+from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, SettingsError, UnavailableError
+from airflow_provider_loanauth.service.transport import MAX_BODY_BYTES, ProxyAdapter, unrecorded
 from airflow_provider_loanauth.service.transport_errors import TRANSPORT_EXCEPTIONS
-from tests.support.leaks import leaks, messages
 from tests.support.loopback import Loopback, endless, json_response, tls_context
+from tests.support.pricing_fixtures import in_threads
 from tests.support.proxy import TunnelProxy
-from tests.support.secret_accounts import SECRETS
-from tests.support.wire_requests import parse, secret_request, token_request
+from tests.support.wire_requests import failure, secret_request, send, token_request
 
-NOW = datetime(2026, 11, 21, tzinfo=timezone.utc)
 BODY = b'{"valid": 1, "secret": "made-up"}'
 
 
-def send(request, timeout=5.0, verify=True, proxy=None):
-    received = transport.send(request, timeout=timeout, verify=verify, proxy=proxy)
-    return parse(request, received, now=NOW)
-
-
 def fails(request, kind, **options):
-    with pytest.raises(LoanAuthError) as caught:
-        send(request, **options)
-    error = caught.value
+    error = failure(request, **options)
     assert type(error) is kind, error
-    assert leaks(messages(error), SECRETS.values()) == []
     return error
 
 
@@ -75,11 +57,6 @@ def test_the_limit_of_a_body(coding, loopback):
         assert error.status == 200
 
 
-def test_a_coding_that_was_not_asked_for(loopback):
-    loopback.responses = [json_response(BODY, headers=b"Content-Encoding: deflate\r\n")]
-    assert "only gzip is accepted" in str(fails(secret_request(loopback.url), ResponseError))
-
-
 CODE = b'{"error": "invalid_grant"'
 #: What follows the status line of a response whose body begins with an error code, and cannot be read or parsed.
 UNREADABLE = {
@@ -97,7 +74,7 @@ UNREADABLE = {
 def test_an_error_code_in_a_body_that_cannot_be_read(rest, loopback):
     """Where the code has arrived, the password must not be sent again."""
     heads = [b"HTTP/1.1 %d X\r\n%b" % (status, rest) for status in (200, 503)]
-    loopback.responses = [*heads, endless(heads[1], b"", 0.02)]
+    loopback.responses = [*heads, endless(heads[1], b"")]
     for timeout in (5.0, 5.0, 0.3):
         assert "invalid_grant" in str(fails(token_request(loopback.url), RejectedError, timeout=timeout))
 
@@ -116,23 +93,16 @@ def test_an_error_code_elsewhere_in_a_body_is_not_the_answer_of_the_service(body
     assert fails(token_request(loopback.url), kind).code is None
 
 
-def reset(octets):
-    def respond(connection, stopped):
-        connection.sendall(octets)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.close()
-
-    return respond
-
-
 HEADS = {
     "no HTTP": b"garbage\r\n\r\n",
     "HTTP/2": b"HTTP/2 401\r\n\r\n",
     "many headers": b"HTTP/1.1 401 X\r\n" + b"X: y\r\n" * 200 + b"\r\n",
     "two lengths": b"HTTP/1.1 401 X\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
     "cut off in the status line": b"HTTP/1.1 ",
-    "reset in the headers": reset(b"HTTP/1.1 401 X\r\nX: y"),
-    "stopped in the status line": endless(b"HTTP/1.1 401", b"", 0.02),
+    "stopped in the status line": endless(b"HTTP/1.1 401", b""),
+    "an endless status line": endless(b"HTTP/1.1 401 ", b"X"),
+    "endless headers": endless(b"HTTP/1.1 401 X\r\n", b"X: y\r\n"),
+    "endless interim responses": endless(b"", b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n"),
 }
 
 
@@ -140,7 +110,7 @@ HEADS = {
 def test_a_broken_head(head, loopback):
     """Whatever the status is, the request is not sent again: it may have counted as a failed login."""
     loopback.responses = [head]
-    error = fails(token_request(loopback.url), ResponseError, timeout=1.0)
+    error = fails(token_request(loopback.url), ResponseError, timeout=0.5)
     assert "The head of the response cannot be read" in str(error)
     assert error.status is None
 
@@ -209,24 +179,6 @@ def test_a_proxy_that_makes_no_connection(response, kind, problem, loopback, mon
     assert f"The proxy {problem}" in str(error)
 
 
-def test_through_a_socks_proxy(tls, monkeypatch):
-    """A SOCKS library that connects directly, because none is installed. ``requests`` looks for it at its import."""
-    library = ModuleType("socks")
-    library.PROXY_TYPE_SOCKS4, library.PROXY_TYPE_SOCKS5 = 1, 2
-    library.ProxyError = type("ProxyError", (OSError,), {})
-    library.create_connection = lambda target, timeout, **_: socket.create_connection(target, timeout)
-    monkeypatch.setitem(sys.modules, "socks", library)
-    # None blocks the import. After the test, there is no such module again.
-    monkeypatch.setitem(sys.modules, "urllib3.contrib.socks", None)
-    del sys.modules["urllib3.contrib.socks"]
-    managers = importlib.import_module("urllib3.contrib.socks")
-    monkeypatch.setattr(requests.adapters, "SOCKSProxyManager", managers.SOCKSProxyManager)
-    monkeypatch.setenv("HTTPS_PROXY", "socks5://127.0.0.1:1")
-    with Loopback(tls) as service:
-        service.responses = [json_response(BODY)]
-        assert send(secret_request(service.url.replace("http:", "https:"))).secret == "made-up"
-
-
 SUFFIX = " (GET {}/encodeAES128/***/***)"
 
 
@@ -287,3 +239,83 @@ def test_a_certificate(options, message, authority):
         error = fails(token_request("https://auth.example"), SettingsError, verify=authority.path, proxy=proxy)
     expected = message.format(check="check Proxy in the Connection", ask="ask who runs the proxy to")
     assert str(error).startswith(f"The certificate of the proxy {expected} (POST ")
+
+
+def test_only_the_log_records_of_a_login_are_left_out(logs):
+    """`integration/test_secrets.py` has the logs of urllib3 at DEBUG, and Sentry."""
+    logger = logging.getLogger("urllib3.connectionpool")
+    with unrecorded():
+        logger.debug("of the login")
+        in_threads(1, lambda _: logger.debug("of another thread"))
+    logger.debug("of another request")
+    assert "of another request" in logs.text
+    assert "of another thread" in logs.text
+    assert "of the login" not in logs.text
+
+
+def test_opentelemetry_traces_no_login():
+    with unrecorded():
+        assert not is_http_instrumentation_enabled()
+    assert is_http_instrumentation_enabled()
+
+
+@pytest.mark.parametrize("module", [None, SimpleNamespace()], ids=["not imported", "an old release"])
+def test_a_process_that_uses_neither_sentry_nor_opentelemetry(module, monkeypatch):
+    for name in ("sentry_sdk", "opentelemetry.instrumentation.utils"):
+        monkeypatch.setitem(sys.modules, name, module)
+    with unrecorded():
+        pass
+
+
+def serve(authority):
+    """Return a server with TLS, which keeps the certificates of its clients in ``peers``."""
+    context, peers = tls_context(authority), []
+    context.verify_mode = ssl.CERT_OPTIONAL
+    authority.configure_trust(context)
+
+    def accept(connection, _):
+        wrapped = context.wrap_socket(connection, server_side=True)
+        peers.append(wrapped.getpeercert(binary_form=True))
+        return wrapped
+
+    server = Loopback(accept)
+    server.url, server.peers = server.url.replace("http:", "https:"), peers
+    server.responses = [json_response(BODY)] * 9
+    return server
+
+
+@pytest.fixture
+def session():
+    with requests.Session() as session:
+        session.trust_env = False
+        session.mount("https://", ProxyAdapter(None))
+        yield session
+
+
+@pytest.mark.parametrize("replace", [shutil.copy, shutil.move], ids=["in place", "renamed"])
+def test_a_bundle_that_has_changed_is_read_again(authority, session, tmp_path, replace):
+    path = str(tmp_path / "bundle.pem")
+    with serve(authority) as server:
+        trustme.CA().cert_pem.write_to_path(path)
+        for _ in range(2):
+            with pytest.raises(SettingsError, match="is not trusted"):
+                send(secret_request(server.url), verify=path)
+            with pytest.raises(requests.exceptions.SSLError):
+                session.get(server.url, verify=path)
+        replace(shutil.copy(authority.path, tmp_path / "new.pem"), path)
+        assert send(secret_request(server.url), verify=path).secret == "made-up"
+        # A session looks for it again when it is closed, or sends to another address.
+        session.close()
+        assert session.get(server.url, verify=path).status_code == 200
+
+
+def test_a_client_certificate_is_sent_by_its_own_request_only(authority, session, tmp_path):
+    client = str(tmp_path / "client.pem")
+    authority.issue_cert("client.example").private_key_and_cert_chain_pem.write_to_path(client)
+    with serve(authority) as server:
+        for cert in (None, client, None):
+            assert session.get(server.url, verify=authority.path, cert=cert).status_code == 200
+        assert [bool(peer) for peer in server.peers] == [False, True, False]
+        # The CA bundle applies to it too.
+        with pytest.raises(requests.exceptions.SSLError):
+            session.get(server.url, cert=client)

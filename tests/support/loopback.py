@@ -1,6 +1,7 @@
 """A loopback server that keeps the octets of each request and sends the responses that a test has set."""
 
 import contextlib
+import re
 import socketserver
 import ssl
 import threading
@@ -69,25 +70,15 @@ def tls_context(authority, name="127.0.0.1", **options):
 
 
 def read_request(connection):
-    """Read one request: the head, and a body of the length that the head states."""
-    raw = b""
-    while b"\r\n\r\n" not in raw:
-        received = connection.recv(65536)
-        if not received:
-            return raw
-        raw += received
-        if raw.startswith(b"\x16\x03"):  # a TLS handshake
+    """Read one request: the head, and a body of the length that the head states; nothing of a TLS handshake."""
+    with connection.makefile("rb") as stream:
+        if stream.peek(2).startswith(b"\x16\x03"):
             return b""
-    head, _, body = raw.partition(b"\r\n\r\n")
-    length = next(
-        (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0
-    )
-    while len(body) < length:
-        received = connection.recv(65536)
-        if not received:
-            break
-        body += received
-    return head + b"\r\n\r\n" + body
+        raw = b""
+        while not raw.endswith(b"\r\n\r\n") and (line := stream.readline()):
+            raw += line
+        length = re.search(rb"(?i)\r\ncontent-length: *([0-9]+)", raw)
+        return raw + stream.read(int(length[1]) if length else 0)
 
 
 def json_response(body, status="200 OK", headers=b""):
@@ -96,13 +87,12 @@ def json_response(body, status="200 OK", headers=b""):
     return head + headers + b"Connection: close\r\n\r\n" + body
 
 
-def endless(start, repeated, pace):
-    """Return a response that begins with ``start`` and never ends; ``pace``: seconds between two repetitions."""
+def endless(start, repeated):
+    """Return a response that begins with ``start`` and never ends: something is repeated, with pauses."""
 
     def respond(connection, stopped):
         connection.sendall(start)
-        octets = repeated if pace else repeated * (65536 // len(repeated))
-        while not stopped.wait(pace):
-            connection.sendall(octets)
+        while not stopped.wait(0.02):
+            connection.sendall(repeated)
 
     return respond

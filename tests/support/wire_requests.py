@@ -2,28 +2,27 @@
 
 import json
 from dataclasses import replace
+from datetime import datetime, timezone
 from types import SimpleNamespace
 
+import pytest
+
 from airflow_provider_loanauth.connection.settings import load
+from airflow_provider_loanauth.exceptions import LoanAuthError
+from airflow_provider_loanauth.service import transport
 from airflow_provider_loanauth.service.protocol import build_request, parse_response
-from tests.support.secret_accounts import secret_connections
+from tests.support.leaks import leaks, messages
+from tests.support.secret_accounts import SECRETS, secret_connections
 
 
 def connection_of(method, url="https://auth.example", **extra):
-    connection = secret_connections(url)[method]
-    return SimpleNamespace(
-        conn_id="made-up",
-        host=connection["host"],
-        schema=None,
-        port=None,
-        login=connection.get("login"),
-        password=connection.get("password"),
-        extra=json.dumps(connection["extra"] | extra),
-    )
+    connection = {"login": None, "password": None} | secret_connections(url)[method]
+    connection["extra"] = json.dumps(connection["extra"] | extra)
+    return SimpleNamespace(conn_id="made-up", schema=None, port=None, **connection)
 
 
-def settings_of(method, url="https://auth.example", **extra):
-    return load(connection_of(method, url, **extra))
+def settings_of(method, **extra):
+    return load(connection_of(method, **extra))
 
 
 def token_request(url):
@@ -34,17 +33,19 @@ def secret_request(url):
     return build_request(replace(settings_of("ppe"), auth_url=url))
 
 
-def parse(request, received, *, now):
+def parse(request, received):
     """Parse the response to one of these requests."""
-    return parse_response(
-        replace(settings_of("jwt" if request.form else "ppe"), auth_url=request.url), received, now=now
-    )
+    settings = replace(settings_of("jwt" if request.form else "ppe"), auth_url=request.url)
+    return parse_response(settings, received, now=datetime(2026, 11, 21, 9, 0, tzinfo=timezone.utc))
 
 
-def with_enough_time(outcomes):
-    """Return the outcomes of requests with a time-out, a longer one if a busy machine did not respond in time."""
-    for timeout in (0.3, 2, 20):
-        found = outcomes(timeout)
-        if not any("The service did not respond" in str(one) for one in found):
-            break
-    return found
+def send(request, timeout=5.0, verify=True, proxy=None):
+    return parse(request, transport.send(request, timeout=timeout, verify=verify, proxy=proxy))
+
+
+def failure(request, **options):
+    """Return the error of a request, which shows no secret."""
+    with pytest.raises(LoanAuthError) as caught:
+        send(request, **options)
+    assert leaks(messages(caught.value), SECRETS.values()) == []
+    return caught.value
