@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import pickle
 import sys
 import threading
@@ -18,9 +17,7 @@ from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.auth.base import MAX_CONNECTIONS
 from airflow_provider_loanauth.exceptions import LoanAuthError, SettingsError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.redaction import exception_chain
 from tests.auth.conftest import ASYNC_LIBRARIES
-from tests.support import masking
 from tests.support.leaks import leaks, locals_of, messages
 from tests.support.pricing_fixtures import in_threads, loan, ticks_during
 
@@ -107,9 +104,6 @@ def test_the_timeout_is_that_of_the_connection(world, define, pricing, sent):
     assert LoanAuthHook("loanauth_jwt").get_async_conn().timeout == httpx.Timeout(7)
 
 
-# --- get_conn ---
-
-
 def test_an_adapter_of_the_user_gets_the_tls_settings_and_the_proxy(world, define):
     calls = []
 
@@ -166,10 +160,6 @@ def test_it_cannot_be_pickled(world, name):
         pickle.dumps(make(name))
 
 
-def test_request_is_called_as_that_of_requests(session):
-    assert inspect.signature(session.request) == inspect.signature(requests.Session().request)
-
-
 def test_a_netrc_entry_does_not_replace_the_credential_on_a_redirect(session, pricing, tmp_path, monkeypatch):
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login made-up password made-up-netrc-password\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -178,9 +168,6 @@ def test_a_netrc_entry_does_not_replace_the_credential_on_a_redirect(session, pr
     first, second = pricing.credentials
     assert first == second
     assert first["authorization"].startswith("Bearer ")
-
-
-# --- get_async_conn ---
 
 
 @each_library
@@ -239,7 +226,7 @@ def test_a_redirect_to_another_origin_is_an_error_with_every_transport(world, li
     client = LoanAuthHook("loanauth_ppe").get_async_conn(library=library)
 
     def redirect(request):
-        seen.append(request)
+        seen.append((request.url.host, "secret" in request.headers))
         return module.Response(302, headers={"Location": "https://elsewhere.example"})
 
     client._transport = module.MockTransport(redirect)
@@ -251,29 +238,4 @@ def test_a_redirect_to_another_origin_is_an_error_with_every_transport(world, li
         await client.get("https://elsewhere.example", auth=("made-up", "made-up"))
 
     run(client, follow)
-    assert [(str(one.url), "secret" in one.headers) for one in seen] == [
-        ("https://pricing.example", True),
-        ("https://elsewhere.example", False),
-    ]
-
-
-@each_library
-@pytest.mark.parametrize(
-    ("url", "secret"),
-    [
-        ("http://user:CANARY/x@127.0.0.1:1", "CANARY"),
-        ("socks5://user:CANARY-word@127.0.0.1:1", "CANARY-word"),
-        ("socks5://CANARY-word@127.0.0.1:1", "CANARY-word"),
-        # What comes before this sign is taken for the port.
-        ("socks5://user:CANARY-part#tail@127.0.0.1:1", "CANARY-part"),
-    ],
-)
-def test_a_password_of_a_proxy_in_the_environment_is_not_shown(url, secret, world, pulled, library, monkeypatch):
-    monkeypatch.setenv("HTTPS_PROXY", url)
-    with pytest.raises(SettingsError, match="The proxy address in this machine's environment is invalid") as caught:
-        price(LoanAuthHook("loanauth_jwt").get_async_conn(pulled(), library=library), "https://pricing.example")
-    found = messages(caught.value) + locals_of(caught.value) + repr(exception_chain(caught.value))
-    assert leaks(found, [secret]) == []
-    if secret == "CANARY-word":
-        # httpcore logs what it sends to a SOCKS proxy at DEBUG.
-        assert masking.redact(f"auth={secret}") == "auth=***"
+    assert seen == [("pricing.example", True), ("elsewhere.example", False)]

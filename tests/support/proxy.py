@@ -19,7 +19,6 @@ class TunnelProxy(InThread, socketserver.ThreadingTCPServer):
         self._context = context  # of an https proxy
         self.address = f"127.0.0.1:{self.port}"
         self.requests = []  # octets of each
-        self.first_octets = set()  # of all connections
         self.tunnels = []  # ``host:port`` of each that was opened
 
     def url(self, user_information=""):
@@ -31,7 +30,6 @@ class TunnelProxy(InThread, socketserver.ThreadingTCPServer):
         # OSError: the client closed the connection, or did not trust the certificate; the test checks what it did.
         with contextlib.suppress(OSError):
             connection.settimeout(TIMEOUT)
-            self.first_octets.add(connection.recv(1, socket.MSG_PEEK))
             if self._context:
                 connection = self._context.wrap_socket(connection, server_side=True)
             with connection:
