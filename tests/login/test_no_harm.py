@@ -13,7 +13,6 @@ ENOUGH = 10**7
 
 
 def batch(number, seconds):
-    """Return processes that start within some seconds."""
     return [Process(start=seconds * one / number) for one in range(number)]
 
 
@@ -22,12 +21,10 @@ def run(processes, outcomes, **options):
 
 
 def failed(simulation, of=lambda process: True):
-    """Return how many of these processes got an error."""
     return sum(isinstance(one, LoanAuthError) for p in simulation.processes if of(p) for one in p.results)
 
 
 def until(seconds, outcome):
-    """Return the outcomes of a service that fails for some seconds."""
     return lambda _, now: outcome if now < seconds else "ok"
 
 
@@ -68,17 +65,6 @@ def test_good_and_bad_pods(outcome, seconds):
     simulation = run(processes, lambda host, _: outcome if int(host[4:]) % 2 else "ok")
     assert simulation.service.errors
     assert failed(simulation, lambda process: int(process.host[4:]) % 2 == 0) == 0
-
-
-def test_pods_whose_requests_hang_hold_the_good_ones_for_a_short_time():
-    """The good ones start a second later."""
-    bad = [Process(start=one / 10, host=f"bad {one}") for one in range(10)]
-    good = [Process(start=1 + one / 30, host=f"good {one}") for one in range(30)]
-    simulation = Simulation(bad + good, outcomes=lambda host, _: "unavailable" if host.startswith("bad") else "ok")
-    simulation.service.seconds_of = lambda host: 30.0 if host.startswith("bad") else 0.3
-    simulation.run()
-    assert failed(simulation, good.__contains__) == 0
-    assert max(process.waited for process in good) < 45
 
 
 @pytest.mark.parametrize("takes", [0.05, 30.0])
@@ -138,9 +124,6 @@ def test_an_expiry_without_a_herd(number):
     assert {*simulation.values} == {"made-up-token-1"}
     assert sum(process.requests for process in processes) < 1.3 * number + 20
     assert simulation.time.now < LIFETIME
-
-
-# --- a wrong password that many processes have at the same moment ---
 
 
 @pytest.mark.parametrize(

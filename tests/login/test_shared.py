@@ -16,7 +16,6 @@ TOKEN, TOKEN_2 = "made-up-token-1", "made-up-token-2"
 
 
 def waits(simulation):
-    """Return how long each process that was not killed has waited."""
     return [process.waited for process in simulation.alive]
 
 
@@ -25,12 +24,8 @@ def failures(simulation):
 
 
 def run(*processes, **options):
-    """Let processes log in; return what each of them gets, and how often the credentials were sent."""
     simulation = Simulation([*processes], **options).run()
     return simulation.values, simulation.posts
-
-
-# --- one login ---
 
 
 @pytest.mark.parametrize("needs", ["first", "expired", "rejected"])
@@ -71,9 +66,6 @@ def test_a_401_is_cured_also_if_the_clock_of_another_host_is_ahead():
     assert (processes[1].results, simulation.posts) == ([True], 1)
 
 
-# --- which credential is taken over ---
-
-
 @pytest.mark.parametrize(
     ("needs", "age", "logins"),
     [
@@ -95,34 +87,6 @@ def test_only_one_process_waits_while_the_old_credential_is_valid():
     assert simulation.posts == 1
     assert max(waits(simulation)[1:4]) < 0.1
     assert waits(simulation)[4] > 3
-
-
-def test_another_process_keeps_what_has_just_replaced_a_rejected_credential():
-    """It got the same credential from XCom, and has not replaced it itself."""
-    simulation = Simulation([Process(needs="rejected")]).run()
-    others = [Process(start=simulation.time.now + later) for later in (1, 50, 65)]
-
-    def work(process):
-        has = simulation.active(LIFETIME - process.start, value=TOKEN)
-        process.results.append(simulation.log_in(process, "rejected", has))
-
-    simulation.run(others, work)
-    assert [process.results[0].value for process in others] == [TOKEN, TOKEN, TOKEN_2]
-
-
-def test_a_401_replaces_a_credential_that_the_process_has_opened_twice():
-    simulation = Simulation([Process()])
-
-    def work(process):
-        simulation.log_in(process, "expired", simulation.active(-10))
-        simulation.time.sleep(100)
-        has = simulation.active(LIFETIME - 100, value=TOKEN)
-        process.results.append(simulation.log_in(process, "rejected", has))
-
-    assert simulation.run(work=work).values == [TOKEN_2]
-
-
-# --- a login that failed ---
 
 
 @pytest.mark.parametrize(("outcome", "error", "holds"), [("rejected", RejectedError, DAY), ("401", ResponseError, 300)])
@@ -182,34 +146,26 @@ def test_a_valid_credential_is_used_whatever_its_refresh_meets(outcome, logs):
 @pytest.mark.parametrize("obeys", [False, True])
 def test_a_token_that_got_a_401_is_not_handed_on(obeys):
     """Neither by a process whose login is rejected, nor by one that obeys the rejection of another process."""
-    simulation = Simulation([Process(start=at) for at in (0, 50, 100, 200)], outcomes=["ok", "rejected"])
+    processes = [
+        Process(),
+        Process(start=50, needs="new" if obeys else "first"),
+        Process(start=100),
+        Process(start=200),
+    ]
+    simulation = Simulation(processes, outcomes=["ok", "rejected"])
 
     def work(process):
+        needs, has = process.needs, None
+        if process.start == 100:
+            needs, has = "rejected", simulation.active(LIFETIME - 100, value=TOKEN)
         try:
-            if process.start == 50 and obeys:
-                simulation.authenticate(process)
-            elif process.start == 100:
-                has = simulation.active(LIFETIME - 100, value=TOKEN)
-                process.results.append(simulation.log_in(process, "rejected", has))
-            else:
-                process.results.append(simulation.log_in(process))
+            process.results.append(simulation.log_in(process, needs, has))
         except RejectedError as error:
             process.results.append(error)
 
     values = simulation.run(work=work).values
     assert values == [TOKEN, RejectedError if obeys else TOKEN, RejectedError, RejectedError]
     assert simulation.posts == 2
-
-
-def test_mapped_calls_that_need_the_response_send_a_rejected_password_once():
-    simulation = Simulation([Process(start=number / 50) for number in range(30)], outcomes=["rejected"])
-
-    def work(process):
-        with pytest.raises(RejectedError):
-            simulation.authenticate(process)
-
-    simulation.run(work=work)
-    assert simulation.posts == 1
 
 
 @pytest.mark.parametrize("outcome", ["401", "rejected"])
@@ -230,20 +186,21 @@ def test_the_first_pause_holds_nobody_longer_if_the_clock_of_who_was_refused_is_
     assert max(waits(simulation)) < longest
 
 
-@pytest.mark.parametrize(("outcome", "errors"), [("401", [ResponseError]), ("unavailable", [])])
-def test_one_failure_of_one_thread_of_twenty_fails_no_other_one(outcome, errors):
-    """The others wait for the end of the first pause, or the thread tries again."""
+@pytest.mark.parametrize(
+    ("outcomes", "errors", "posts"),
+    [
+        # The others wait for the end of the first pause, or the thread tries again.
+        (["401", "ok"], [ResponseError], 2),
+        (["unavailable", "ok"], [], 2),
+        # No more than one would send.
+        (["unavailable"], [UnavailableError] * 20, 3),
+    ],
+)
+def test_one_failure_of_one_thread_of_twenty_fails_no_other_one(outcomes, errors, posts):
     process = Process()
-    simulation = Simulation([process], outcomes=[outcome, "ok"])
+    simulation = Simulation([process], outcomes=outcomes)
     simulation.run([process] * 20)
-    assert (failures(simulation), simulation.posts) == (errors, 2)
-
-
-def test_threads_send_no_more_in_an_outage_than_one_would():
-    process = Process()
-    simulation = Simulation([process], outcomes=["unavailable"])
-    simulation.run([process] * 20)
-    assert (failures(simulation), simulation.posts) == ([UnavailableError] * 20, 3)
+    assert (failures(simulation), simulation.posts) == (errors, posts)
 
 
 @pytest.mark.parametrize("reuse", [True, False])
@@ -260,9 +217,6 @@ def test_the_wait_before_an_attempt_doubles(logs):
     assert re.findall(r"failed: made-up outage\. Retrying in (\S+) s\.", logs.text) == ["1.0", "2.0"]
 
 
-# --- the lease ---
-
-
 def test_a_request_that_hangs_holds_another_process_for_a_short_time():
     simulation = Simulation([Process(), Process(start=1)], login_seconds=[2 * OLD.timeout, 0.3]).run()
     assert (simulation.values, simulation.posts) == ([TOKEN_2, TOKEN], 2)
@@ -277,13 +231,6 @@ def test_an_interrupted_process_ends_its_claim(step):
     assert simulation.values[0] is KeyboardInterrupt
     assert simulation.values[1] in {TOKEN, TOKEN_2}
     assert waits(simulation)[1] < LEASE_SECONDS + 3
-
-
-@pytest.mark.parametrize("slow", [("write", MIN_DELAY - 0.05), ("read", 5.0)])
-def test_a_claim_that_is_written_late_counts_and_one_that_is_read_late_does_not(slow):
-    """The first process waits until the second one has written its claim too; or has ended, which the other reads."""
-    slow = {("host 1", slow[0], "claim"): slow[1]}
-    assert run(Process(), Process(), slow=slow, login_seconds=[5]) == ([TOKEN] * 2, 1)
 
 
 @pytest.mark.parametrize("number", [1, 20])
@@ -309,32 +256,6 @@ def test_a_process_that_goes_on_obeys_no_refusal_that_somebody_has_ended():
     assert simulation.run(work=work).values == [TOKEN]
 
 
-def test_a_refusal_that_could_not_be_shared_is_obeyed_by_its_process():
-    """The row still has the refusal of a pause that has ended."""
-    faults = {"writes": dict.fromkeys(range(4, 200), "error")}
-    simulation = Simulation([Process()], outcomes=["401", "rejected"], pauses=[100, 20, 20, 160], **faults).run()
-    assert simulation.values == [ResponseError, *[RejectedError] * 4]
-    assert simulation.posts == 2
-
-
-def test_who_obeys_a_refusal_that_could_not_be_shared_shares_it():
-    """In place of the credential that got a 401."""
-    simulation = Simulation([Process(needs="rejected")], outcomes=["ok", "rejected"], writes={4: "error"})
-
-    def work(process):
-        credential = simulation.log_in(process)
-        for seconds in (1000, 10, 10, 10):
-            simulation.time.sleep(seconds)
-            with pytest.raises(RejectedError):
-                simulation.log_in(process, "rejected", replace(credential))
-
-    simulation.run(work=work)
-    other = Process(start=1100)
-    simulation.run([other])
-    assert isinstance(other.results[0], RejectedError)
-    assert simulation.posts == 2
-
-
 def test_a_login_does_not_wait_for_its_own_claim():
     """The first request took longer than a lease, and failed."""
     simulation = Simulation([Process()], outcomes=["unavailable", "ok"], login_seconds=[20.0, 0.3]).run()
@@ -346,9 +267,6 @@ def test_processes_that_wait_read_rarely():
     processes = [Process()] + [Process(start=0.6) for _ in range(9)]
     Simulation(processes, login_seconds=[MAX_WAIT - 1]).run()
     assert max(process.requests for process in processes[1:]) < 40
-
-
-# --- errors of the store ---
 
 
 def test_without_a_fernet_key_each_process_logs_in_alone(fernet, logs):

@@ -1,7 +1,5 @@
 """Interleavings of processes that share one login: Hypothesis chooses starts, delays and faults."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,17 +115,9 @@ def test_one_more_post_for_each_that_was_killed_while_it_logged_in(simulation):
     assert UnavailableError not in [type(result) for process in simulation.processes[1:] for result in process.results]
 
 
-def foreign(texts):
-    """Return what someone else might store there."""
-    return json.dumps({"by": "made-up", "sealed": "made-up"})
-
-
-def damaged(texts):
-    return (texts[-1] or "")[:-9]
-
-
 TAMPERING = st.one_of(
-    st.sampled_from([foreign, damaged, lambda texts: None]),
+    # `test_variables.py` has more values that do not open.
+    st.sampled_from([lambda texts: "made-up", lambda texts: None]),
     # An earlier value of the same key.
     st.integers(0, 9).map(lambda number: lambda texts: texts[number % len(texts)]),
 )

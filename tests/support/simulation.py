@@ -39,8 +39,6 @@ LIFETIME, MIN_TTL, VALID = 3600.0, 60.0, 50.0
 FIRST = "made-up-token-0"
 #: What is needed by a process that has no credential.
 NO_OTHER = ("first", "new")
-#: Requests of one login while the service is unavailable.
-MAX_ATTEMPTS = 3
 #: Steps of all processes together after which a run counts as endless.
 MAX_STEPS = 50_000
 
@@ -63,10 +61,6 @@ OLD, NEW = settings_of(), settings_of("made-up-new-password")
 
 class DiedError(BaseException):
     """Ends a process that was killed. Whatever it still does has no effect."""
-
-
-class EndlessError(BaseException):
-    """Ends a run that does not end."""
 
 
 @dataclass
@@ -152,7 +146,7 @@ class Scheduler:
         process.steps += 1
         self.steps += 1
         if self.steps > self._max_steps:
-            raise EndlessError
+            pytest.fail("The run does not end.")
         if process.died:
             raise DiedError
         if process.steps == process.interrupted_at:
@@ -260,9 +254,7 @@ class SimulatedService:
         self.errors = set()
         #: So many processes are killed during the first requests.
         self.kills = 0
-        #: Seconds of a request of a host.
-        in_turn = cycle(seconds)
-        self.seconds_of = lambda _: next(in_turn)
+        self._seconds = cycle(seconds)
 
     def authenticate(self, settings, *, on_failure):
         """Send one request as ``Client.authenticate`` does."""
@@ -285,7 +277,7 @@ class SimulatedService:
         if self.kills:
             self.kills -= 1
             self.time.current.dies_at = self.time.current.steps
-        self.time.sleep(self.seconds_of(self.time.current.host))
+        self.time.sleep(next(self._seconds))
         if outcome != "ok":
             error = ERRORS[outcome]()
             self.errors.add(type(error))
@@ -320,7 +312,7 @@ class Simulation:
     """
 
     def __init__(
-        self, processes, *, pauses=(), outcomes=("ok",), login_seconds=(0.3,), max_attempts=MAX_ATTEMPTS, seed=0,
+        self, processes, *, pauses=(), outcomes=("ok",), login_seconds=(0.3,), max_attempts=3, seed=0,
         max_steps=MAX_STEPS, **store,
     ):  # fmt: skip
         self.time = Scheduler(max_steps)
@@ -392,19 +384,11 @@ class Simulation:
 
     def log_in(self, process, needs="first", has=None):
         """Get a credential as an authenticating task does, or as ``LoanAuth`` does."""
-        client = self.client(process)
-        if needs in NO_OTHER:
-            return shared.get_credential(client, process.settings, reuse=needs == "first")
-        return shared.get_or_refresh(client, has, MIN_TTL, got_401=needs == "rejected")
-
-    def authenticate(self, process):
-        """Send a login of its own, as the hook's ``authenticate()`` does."""
-        return shared.authenticate(self.client(process), process.settings)
-
-    def client(self, process):
-        """Return a client that sends the logins of a process."""
-        return SimpleNamespace(
+        client = SimpleNamespace(
             settings=lambda: process.settings,
             authenticate=self.service.authenticate,
             max_attempts=self.max_attempts,
         )
+        if needs in NO_OTHER:
+            return shared.get_credential(client, process.settings, reuse=needs == "first")
+        return shared.get_or_refresh(client, has, MIN_TTL, got_401=needs == "rejected")
