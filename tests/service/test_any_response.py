@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_provider_loanauth.credentials import AccessToken
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError
+from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
 from airflow_provider_loanauth.redaction import encoded_forms
 from airflow_provider_loanauth.service import protocol
@@ -53,10 +53,7 @@ objects = st.builds(
 
 
 def dumped(value):
-    try:
-        return json.dumps(value).encode()
-    except (ValueError, UnicodeEncodeError):
-        return b"null"
+    return json.dumps(value).encode()
 
 
 bodies = st.one_of(
@@ -66,15 +63,15 @@ bodies = st.one_of(
     st.sampled_from([b"[" * 50_000, b'{"a":' * 50_000, b"9" * 5000, b'{"access_token":"\\ud800"}']),
 )
 statuses = st.sampled_from([200, 201, 204, 302, 307, 400, 401, 403, 429, 500, 503]) | st.integers(-1, 1000)
-dates = st.sampled_from(["0", "9" * 400, "Fri, 31 Dec 9999 23:59:59 -2359", "Sat, 21 Nov 2026 09:00:00 +9999"])
-addresses = st.builds("{}{}".format, st.sampled_from(["https://elsewhere.example/", "//", "https://"]), texts)
-headers = st.dictionaries(
-    st.sampled_from(["location", "retry-after", "date", "content-type"]), words | dates | addresses
+lines = st.builds(
+    "{}{}".format,
+    st.sampled_from(["", "https://elsewhere.example/", "//", "9" * 400, "Fri, 31 Dec 9999 23:59:59 -2359"]),
+    texts,
 )
+headers = st.dictionaries(st.sampled_from(["location", "retry-after", "date", "content-type"]), lines)
 
 
 def check_error(error):
-    assert type(error) in (RejectedError, UnavailableError, ResponseError)
     assert leaks(messages(error), [*SECRETS.values(), PROXY_PASSWORD]) == []
 
 
@@ -87,7 +84,7 @@ def test_any_response(settings, model, body, status, headers):
     received = protocol.WireResponse(status=status, headers=headers, body=body)
     try:
         response = protocol.parse_response(settings, received, now=NOW)
-    except LoanAuthError as error:
+    except (RejectedError, UnavailableError, ResponseError) as error:
         check_error(error)
         return
     assert type(response) is model

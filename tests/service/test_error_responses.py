@@ -72,18 +72,6 @@ def test_which_response_is_which_error(status, document, headers, is_page, kind,
 
 
 @pytest.mark.parametrize(
-    ("status", "sentence"),
-    [
-        (103, "It is not a valid final status"),
-        (300, "It is a redirect. It was not followed"),
-        (410, "The service did not accept the request: check Auth URL"),
-    ],
-)
-def test_a_cause(status, sentence):
-    assert str(error_of(status)).startswith(f"The service responded with {status}. {sentence}")
-
-
-@pytest.mark.parametrize(
     ("code", "cause"),
     [
         ("invalid_client", "check Client ID and Client secret in"),

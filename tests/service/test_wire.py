@@ -10,17 +10,10 @@ from tests.support.wire_cases import BOUNDARY, CASES, split_message
 VARYING_HEADERS = {b"user-agent", b"connection"}
 
 
-def with_fixed_boundary(raw):
-    """Replace the random boundary of the client with that of the table."""
-    _, headers, _ = split_message(raw)
-    content_type = dict(headers).get(b"content-type", b"")
-    boundary = content_type.partition(b"boundary=")[2]
-    return raw.replace(boundary, BOUNDARY) if boundary else raw
-
-
 @pytest.fixture
 def rerouted(monkeypatch, loopback):
     """Connect to the loopback server instead of the address in the table; return the requested addresses."""
+    monkeypatch.setattr("urllib3.filepost.choose_boundary", BOUNDARY.decode)
     addresses = []
     connect = urllib3.util.connection.create_connection
 
@@ -50,7 +43,7 @@ def test_the_octets_of_the_request(case, define, loopback, rerouted):
     hook = LoanAuthHook("wire")
     named = {"jwt": hook.authen_jwt, "los": hook.authen_los, "ppe": hook.ppe_api_secret}
     assert named[case.method]() == hook.authenticate() == case.expected
-    raw, again = map(with_fixed_boundary, loopback.requests)
+    raw, again = loopback.requests
     assert raw == again
     _, headers, body = split_message(raw)
     _, table_headers, table_body = split_message(case.request)

@@ -1,7 +1,7 @@
 """The wire protocol as a literal table: the request for a Connection, the response of the service, and its meaning.
 
-Client (``test_wire.py``) and sandbox (``test_wire_sandbox.py``) are both checked against it, so that they share no
-error. ``service-interface.md`` §4 is the source. ``User-Agent`` and ``Connection`` vary, and are not in it.
+``service-interface.md`` §4 is the source. Client and sandbox are checked against it, so that they share no error.
+``User-Agent`` and ``Connection`` vary, and are not in it.
 """
 
 from __future__ import annotations
