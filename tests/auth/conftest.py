@@ -87,9 +87,7 @@ def in_task(monkeypatch):
             return values.get(map_indexes)
 
         ti = SimpleNamespace(map_index=map_index, xcom_pull=xcom_pull)
-        group = None
-        if together_with:
-            group = object()
+        group = object() if together_with else None
         task = SimpleNamespace(get_closest_mapped_task_group=lambda: group)
         task.dag = SimpleNamespace(task_dict={together_with: task})
         monkeypatch.setattr(auth_module, "get_current_context", lambda: {"ti": ti, "task": task})

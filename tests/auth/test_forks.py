@@ -75,7 +75,7 @@ REFUSES = "This process was forked from one that has used this session, client o
 
 
 @pytest.mark.parametrize("library", ["get_conn", *CLASSES])
-def test_what_was_used_refuses_in_a_child_and_works_on_in_its_process(library, route):
+def test_each_process_may_use_what_was_not_used_and_only_its_own_process_what_was(library, route):
     def in_child():
         for _ in range(2):
             with pytest.raises(LoanAuthError, match=REFUSES):
@@ -87,18 +87,12 @@ def test_what_was_used_refuses_in_a_child_and_works_on_in_its_process(library, r
                 price(client, route, 3)
 
     with of_hook(route) if library == "get_conn" else of_user(route, library) as client:
+        assert [status_of(fork(lambda number=number: price(client, route, number))) for number in (5, 6)] == [0, 0]
         price(client, route, 1)
         before = route.opened()
         assert status_of(fork(in_child)) == 0
         price(client, route, 4)
         assert route.opened() == before
-
-
-@pytest.mark.parametrize("library", ["get_conn", *CLASSES])
-def test_what_was_not_used_works_in_each_process(library, route):
-    with of_hook(route) if library == "get_conn" else of_user(route, library) as client:
-        assert [status_of(fork(lambda number=number: price(client, route, number))) for number in (1, 2)] == [0, 0]
-        price(client, route, 3)
 
 
 def test_a_connection_of_a_request_without_the_credential_stays_with_its_process_too(route):

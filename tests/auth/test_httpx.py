@@ -9,7 +9,6 @@ import threading
 import pytest
 
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
-from airflow_provider_loanauth.login import shared
 from airflow_provider_loanauth.system import system
 from tests.auth.conftest import ASYNC_LIBRARIES, CLASSES, Caller
 from tests.support.pricing_fixtures import loan
@@ -44,8 +43,6 @@ def threads(monkeypatch):
 
 
 def run(auth, work):
-    """Run a coroutine function with an asynchronous client."""
-
     async def main():
         async with auth._library.AsyncClient(auth=auth, timeout=60, verify=False) as client:
             return await work(client)
@@ -54,7 +51,6 @@ def run(auth, work):
 
 
 async def price_all(client, world, number):
-    """Price so many loans at the same time; return responses and exceptions."""
     calls = (client.post(world.url, json=loan(index)) for index in range(number))
     return await asyncio.gather(*calls, return_exceptions=True)
 
@@ -92,24 +88,18 @@ def test_many_requests_during_an_outage_make_one_login_with_its_attempts(
     assert (world.logins, len(threads)) == (1, 2)
 
 
-def test_the_others_use_a_valid_credential_while_one_refreshes_it(world, pulled, monkeypatch, loan_auth):
-    has_priced, get_or_refresh = threading.Event(), shared.get_or_refresh
-
-    def refresh_late(*arguments, **options):
-        assert has_priced.wait(60)
-        return get_or_refresh(*arguments, **options)
+def test_the_others_use_a_valid_credential_while_one_refreshes_it(world, pricing, pulled, loan_auth):
+    token = pulled()
 
     async def work(client):
-        await client.post(world.url, json=loan())
+        await client.get(pricing.url)
         world.pass_time(3560)
-        monkeypatch.setattr(shared, "get_or_refresh", refresh_late)
-        calls = [asyncio.create_task(client.post(world.url, json=loan(number))) for number in range(20)]
-        for number, call in enumerate(asyncio.as_completed(calls), 1):
-            assert (await call).status_code == 200
-            if number == 19:
-                has_priced.set()
+        world.sandbox.set_fault("latency", where="token", seconds=1.0)
+        await asyncio.gather(*(client.get(pricing.url) for _ in range(20)))
 
-    run(loan_auth(pulled()), work)
+    run(loan_auth(token), work)
+    sent = [one["authorization"] for one in pricing.credentials]
+    assert sent.count(f"Bearer {token.value}") == len(sent) - 1 == 20
     assert world.logins == 1
 
 
@@ -160,18 +150,6 @@ def test_the_trace_of_the_caller_works_and_a_request_that_is_sent_again_stays_as
         client.send(request)
     assert request.extensions == extensions
     assert events == [b"/one", b"/two", b"/two"]
-
-
-def test_a_request_that_is_sent_again_with_another_trace_is_checked(pricing, elsewhere, pulled, loan_auth):
-    pricing.respond = lambda request: (302, {"Location": elsewhere.url}, b"")
-    options = {"auth": loan_auth(pulled("loanauth_ppe")), "verify": False, "follow_redirects": True}
-    with loan_auth._library.Client(**options) as client:
-        request = client.build_request("GET", f"{pricing.url}/there")
-        for _ in range(2):
-            request.extensions["trace"] = lambda *_: None
-            with pytest.raises(LoanAuthError, match="leads to a different host or port"):
-                client.send(request)
-    assert elsewhere.seen == []
 
 
 def test_through_a_proxy_the_target_is_checked(pricing, elsewhere, pulled, loan_auth):

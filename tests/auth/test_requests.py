@@ -13,10 +13,6 @@ from tests.support.masking import redact
 from tests.support.pricing_fixtures import in_threads, loan
 
 
-def price(world, auth, number=1, **kwargs):
-    return requests.post(world.url, json=loan(number), auth=auth, timeout=60, **kwargs)
-
-
 @pytest.fixture(params=["loanauth_jwt", "loanauth_ppe"])
 def auth(request, pulled):
     return LoanAuth(pulled(request.param))
@@ -119,7 +115,7 @@ def test_the_connection_of_a_401_is_closed_if_the_refresh_fails(world, pulled, p
 
 
 def test_a_response_can_be_pickled_and_copied(world, pulled):
-    response = price(world, LoanAuth(pulled()))
+    response = requests.post(world.url, json=loan(), auth=LoanAuth(pulled()), timeout=60)
     restored = pickle.loads(pickle.dumps(response))
     assert restored.json() == copy.deepcopy(response).json() == response.json()
     with requests.Session() as session:

@@ -18,7 +18,7 @@ from airflow_provider_loanauth.triggers.loanauth import LoanAuthSensorTrigger
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """Its clock starts at 0 and goes to the next timer when nothing else is left to do, but for other threads."""
+    """Its clock goes to the next timer when nothing else is left to do, but for other threads."""
 
     def __init__(self):
         self.now = 0.0
@@ -60,7 +60,7 @@ class Sensor:
 
 
 class Event(NamedTuple):
-    """The status that a trigger has sent, and when; a cancelled trigger sends nothing."""
+    """The status that a trigger has sent, and when; None: it was cancelled."""
 
     status: str | None
     at: float
@@ -100,15 +100,13 @@ def wait_for(service, sensors, *, seed=0):
     async def run_trigger(sensor):
         loop = asyncio.get_running_loop()
         await asyncio.sleep(sensor.joins)
-        deadline = EPOCH + sensor.deadline
-        trigger = LoanAuthSensorTrigger(
-            sensor.address, poke_interval=sensor.interval, deadline=deadline, proxy=sensor.proxy
-        )
+        options = {"poke_interval": sensor.interval, "deadline": EPOCH + sensor.deadline, "proxy": sensor.proxy}
+        trigger = LoanAuthSensorTrigger(sensor.address, **options)
         try:
-            [event] = [Event(event.payload["status"], loop.time()) async for event in trigger.run()]
+            [event] = [event async for event in trigger.run()]
+            return Event(event.payload["status"], loop.time())
         except asyncio.CancelledError:
             return Event(None, loop.time())
-        return event
 
     async def main():
         loop = asyncio.get_running_loop()
