@@ -168,6 +168,19 @@ def test_a_token_that_got_a_401_is_not_handed_on(obeys):
     assert simulation.posts == 2
 
 
+def test_a_token_that_got_a_401_is_not_handed_to_another_thread():
+    simulation = Simulation([Process()], outcomes=["ok", "rejected"])
+
+    def work(process):
+        credential = simulation.log_in(process)
+        simulation.time.sleep(1000)
+        for needs, has in (("rejected", credential), ("expired", simulation.active(-10))):
+            with pytest.raises(RejectedError):
+                simulation.log_in(process, needs, has)
+
+    assert simulation.run(work=work).posts == 2
+
+
 @pytest.mark.parametrize("outcome", ["401", "rejected"])
 def test_a_slow_refusal_does_not_replace_the_success_of_another_one(outcome):
     """Its request was sent before the other one's, and took 15 s."""
