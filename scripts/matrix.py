@@ -1,8 +1,8 @@
 """Run the tests on every supported pair of Airflow and Python (``make test-all``), or on what comes next.
 
 Each pair has its own environment, ``.venv-AIRFLOW-PYTHON``, with library releases from the time of that Airflow
-(``constraints/airflow-X.Y.txt``). A pair fails if its Python is not installed on this machine. With ``--next``
-(``make test-next``), the environment has the newest releases that the index has, pre-releases too.
+(``constraints/airflow-X.Y.txt``). A pair fails if its Python is not installed on this machine, or if a test is skipped.
+With ``--next`` (``make test-next``), the environment has the newest releases that the index has, pre-releases too.
 """
 
 from __future__ import annotations
@@ -11,24 +11,22 @@ import argparse
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
-import time
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
-from xml.etree import ElementTree as ET
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".matrix"
 #: The projects that each environment installs, with the pins of its Airflow.
-EDITABLE_PROJECTS = (ROOT, ROOT / "sandbox")
-#: The files with their versions, which the metadata of an installed distribution repeats.
-VERSIONS = (ROOT / "airflow_provider_loanauth" / "__init__.py", ROOT / "sandbox" / "loanauth_sandbox" / "__init__.py")
+PROVIDER, SANDBOX = ROOT, ROOT / "sandbox"
+#: What is installed depends on them; the metadata of an installed distribution repeats its version.
+INPUTS = (
+    PROVIDER / "pyproject.toml",
+    PROVIDER / "airflow_provider_loanauth" / "__init__.py",
+    SANDBOX / "pyproject.toml",
+    SANDBOX / "loanauth_sandbox" / "__init__.py",
+)
 
 #: The Pythons that both an Airflow and this provider support.
 PAIRS = {
@@ -38,57 +36,45 @@ PAIRS = {
     "3.2": ("3.10", "3.11", "3.12", "3.13"),
     "3.3": ("3.10", "3.11", "3.12", "3.13", "3.14"),
 }
+OLDEST, *_, NEWEST = PAIRS
 #: Pythons that a machine may lack. A pair with one of them is then left out.
 OPTIONAL = {"3.14"}
-#: What takes the place of an Airflow version in a pair with pre-releases.
-NEXT = "next"
-#: What depends on Airflow in ``tests/``. With ``--one-python``, the oldest Airflow and the newest one run the others.
-DEPEND_ON_AIRFLOW = (
-    *("_compat", "connection", "hooks", "integration", "notifications", "operators", "sensors", "triggers"),
-    *(file.name for file in sorted((ROOT / "tests").glob("test_*.py"))),
-    *("auth/test_forks.py", "auth/test_http_provider.py", "auth/test_text_for_a_credential.py"),
-    *("login/test_variables.py", "project/test_compatibility.py"),
-)
-#: Lines of the output of pytest that are shown if a test fails.
-LINES_OF_A_FAILURE = 150
-#: The reasons for which a test may be skipped.
-SKIPS = {"no IPv6 here"}
-#: Maximum of seconds for the tests of one pair, which need a few minutes.
-TIMEOUT = 3600
 #: One Python for each Airflow, chosen so that each Python is used.
 ONE_PYTHON = {"2.11": "3.10", "3.0": "3.11", "3.1": "3.12", "3.2": "3.13", "3.3": "3.12"}
+#: What takes the place of an Airflow version in a pair with pre-releases.
+NEXT = "next"
+#: What depends on Airflow in ``tests/``. With ``--one-python``, only the newest Airflow runs the others too.
+DEPEND_ON_AIRFLOW = (
+    *("_compat", "connection", "hooks", "notifications", "operators", "sensors/test_sensor.py", "triggers"),
+    *(file.name for file in sorted((ROOT / "tests").glob("test_*.py"))),
+    *("auth/test_forks.py", "auth/test_text_for_a_credential.py", "integration/test_dags.py"),
+    *(f"integration/test_{name}.py" for name in ("faults", "monitoring", "secrets")),
+    *("login/test_variables.py", "project/test_compatibility.py"),
+)
+#: The oldest Airflow and the newest one run these DAGs too; those between only ``integration/test_dags.py``, which
+#: has tasks, sensors and mapped tasks of each kind.
+LONG_RUNS = ("auth/test_http_provider.py", "integration/test_example_runs.py", "sensors/test_sensor_runs.py")
+#: Lines of the output of pytest that are shown if a test fails.
+LINES_OF_A_FAILURE = 150
+#: Maximum of seconds for the tests of one pair, which need a few minutes.
+TIMEOUT = 3600
 
 
 class MatrixError(Exception):
     """An environment cannot be set up. The message is shown to the user."""
 
 
-@dataclass
-class Row:
-    """The result of one pair."""
-
-    airflow: str
-    python: str
-    tests: int = 0
-    failed: int = 0
-    seconds: float = 0.0
-    problem: str = ""
-    reasons: list[str] = field(default_factory=list)
-
-
-def uv() -> str:
-    """Return the path of uv, in this environment or on the path."""
-    if found := shutil.which("uv", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])):
-        return found
-    raise MatrixError("uv is not installed: run make venv, or python -m pip install uv")
-
-
 def run_uv(*command: str) -> str:
     """Return what uv prints. It sees the Pythons of pyenv, whose shims do not run a Python that is not chosen."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv").glob("versions/3.*/bin")
     path = os.pathsep.join([*map(str, sorted(pyenv, reverse=True)), os.environ["PATH"]])
-    variables = os.environ | {"PATH": path, "UV_PYTHON_DOWNLOADS": "never"}
-    done = subprocess.run([uv(), *command], env=variables, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "uv", *command],
+        env=os.environ | {"PATH": path, "UV_PYTHON_DOWNLOADS": "never"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise MatrixError(done.stderr.strip())
     return done.stdout
@@ -106,24 +92,20 @@ def environment(airflow: str, python: str, extra: str = "dev") -> Path:
     """Set up the environment of a pair, unless it is already up to date."""
     directory = ROOT / (f".venv-{airflow}-{python}" + ("" if extra == "dev" else f"-{extra}"))
     pins = ROOT / "constraints" / f"airflow-{airflow}.txt"
-    files = [*(project / "pyproject.toml" for project in EDITABLE_PROJECTS), *VERSIONS]
-    versions = ["--prerelease", "allow", "--refresh", "httpx2"]
-    if airflow != NEXT:
-        more = pins.with_suffix(".in")
-        files += [pins, more]
-        versions = ["-c", str(pins), "-r", str(more)]
+    files, versions = [*INPUTS, pins, pins.with_suffix(".in")], ["-c", str(pins), "-r", str(pins.with_suffix(".in"))]
+    if airflow == NEXT:
+        files, versions = [], ["--prerelease", "allow", "--refresh", "httpx2"]
     inputs = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     ready = directory / ".ready"
     executable = directory / "bin" / "python"
-    if airflow != NEXT and ready.exists() and ready.read_text() == inputs:
+    if files and ready.exists() and ready.read_text() == inputs:
         return executable
-    provider, sandbox = EDITABLE_PROJECTS
     try:
         run_uv("venv", "--quiet", "--clear", "--python", python, str(directory))
         run_uv(
             # The tests write no bytecode, so each of their programs would compile Airflow again.
             *("pip", "install", "--quiet", "--compile-bytecode", "--python", str(executable), *versions),
-            *("-e", f"{provider}[{extra}]", "-e", str(sandbox)),
+            *("-e", f"{PROVIDER}[{extra}]", "-e", str(SANDBOX)),
         )
         # jsonschema, which Airflow loads, compiles the grammars of this optional library at each start: two seconds.
         run_uv("pip", "uninstall", "--quiet", "--python", str(executable), "rfc3987-syntax")
@@ -133,62 +115,29 @@ def environment(airflow: str, python: str, extra: str = "dev") -> Path:
     return executable
 
 
-def prereleases(python: Path) -> list[str]:
-    """Return the pre-releases that an environment has."""
-    frozen = run_uv("pip", "freeze", "--python", str(python))
-    return re.findall(r"^\S+==\S+\d(?:a|b|rc|\.dev)\d+$", frozen, re.MULTILINE)
-
-
-def run(airflow: str, python: str, arguments: Sequence[str]) -> Row:
-    """Run the tests of one pair."""
-    row = Row(airflow, python)
-    try:
-        executable = environment(airflow, python)
-        if airflow == NEXT:
-            print(*prereleases(executable), sep="\n", flush=True)
-    except MatrixError as error:
-        row.problem = str(error)
-        return row
-    results = LOGS / f"{airflow}-{python}.xml"
-    log = LOGS / f"{airflow}-{python}.log"
-    results.unlink(missing_ok=True)
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "PYTHON"))}
-    command = [str(executable), "-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider", f"--junitxml={results}"]
-    if airflow in [*PAIRS][:-1]:
+def run(airflow: str, python: str, executable: Path, arguments: list[str]) -> tuple[str, list[str]]:
+    """Run the tests of one pair; return the last line of pytest, and what is wrong."""
+    command = [str(executable), "-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider"]
+    if airflow in PAIRS and airflow != NEWEST:
         # The newest Airflow tries more examples.
         command += ["-m", "not once", "--hypothesis-profile=fast"]
-    started = time.monotonic()
+    log = LOGS / f"{airflow}-{python}.log"
     with log.open("wb") as file:
         status = subprocess.run(  # noqa: S603 - the tests of this repository
             ["timeout", "--foreground", str(TIMEOUT), *command, *arguments],  # noqa: S607
             cwd=ROOT,
-            env=inherited,
+            env={name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "PYTHON"))},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
             check=False,
         ).returncode
-    row.seconds = time.monotonic() - started
-    if results.exists():
-        for suite in ET.parse(results).getroot().iter("testsuite"):  # noqa: S314 - written by these tests
-            row.tests += int(suite.get("tests", 0))
-            row.failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-            row.reasons += map(_reason, suite.iter("skipped"))
-    unexpected = {*row.reasons} - SKIPS
-    if unexpected:
-        row.problem = "\n".join(["skipped for a reason that SKIPS does not list:", *sorted(unexpected)])
-    if status or not row.tests:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    problems = [line for line in lines if line.startswith("SKIPPED ")]
+    if status:
         # Where this runs, nobody may be able to read the file afterwards.
-        end = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES_OF_A_FAILURE:]
-        row.problem = "\n".join([f"pytest ended with {status}; the end of {log.relative_to(ROOT)}:", *end])
-    return row
-
-
-def _reason(skipped: ET.Element) -> str:
-    """Return why a test or a file was skipped; pytest reports the two in different forms."""
-    text = f"{skipped.get('message', '')} {skipped.text or ''}"
-    of_a_file = re.search(r"^collection skipped .*'Skipped: (.*)'\)", text, re.DOTALL)
-    return re.sub(r"\s+", " ", of_a_file[1] if of_a_file else skipped.get("message", ""))
+        problems = [f"pytest ended with {status}; the end of {log.relative_to(ROOT)}:", *lines[-LINES_OF_A_FAILURE:]]
+    return "".join(lines[-1:]), problems
 
 
 def main() -> int:
@@ -197,46 +146,51 @@ def main() -> int:
     parser.add_argument("--one-python", action="store_true", help="test each Airflow on one Python only, for less time")
     only = "test only these, such as 3.0 or 3.0/3.11"
     parser.add_argument("--only", action="append", default=[], metavar="AIRFLOW[/PYTHON]", help=only)
-    but = "leave out this Airflow, such as 3.3"
-    parser.add_argument("--but", action="append", default=[], metavar="AIRFLOW", help=but)
+    parser.add_argument("--but", metavar="AIRFLOW", help="leave out this Airflow, such as 3.3")
     parser.add_argument("--next", action="store_true", help="test pre-releases instead, on the newest Python")
     parser.add_argument("arguments", nargs="*", help="for pytest, after --")
     options = parser.parse_args()
+    installed = [python for python in PAIRS[NEWEST] if is_installed(python)]
+    missing = OPTIONAL - {*installed}
     pairs = [
         (airflow, python)
         for airflow, pythons in PAIRS.items()
         for python in ((ONE_PYTHON[airflow],) if options.one_python else pythons)
         if not options.only or airflow in options.only or f"{airflow}/{python}" in options.only
-        if airflow not in options.but
+        if airflow != options.but and python not in missing
     ]
     if options.next:
-        pairs = [(NEXT, next(python for python in reversed([*PAIRS.values()][-1]) if is_installed(python)))]
+        pairs = [(NEXT, installed[-1])]
     if not pairs:
         parser.error("no pair is left; name an Airflow such as 3.0, or a pair such as 3.0/3.11")
     LOGS.mkdir(exist_ok=True)
-    print(f"{'Airflow':8} {'Python':7} {'tests':>6} {'passed':>7} {'skipped':>8} {'seconds':>8}", flush=True)
-    rows = []
-    for airflow, python in pairs:
-        if python in OPTIONAL and f"{airflow}/{python}" not in options.only and not is_installed(python):
-            print(f"{airflow:8} {python:7} left out: this machine does not have this Python", flush=True)
-            continue
-        arguments = options.arguments
-        if options.one_python and airflow in [*PAIRS][1:-1] and not arguments:
-            arguments = [f"tests/{name}" for name in DEPEND_ON_AIRFLOW]
-        row = run(airflow, python, arguments)
-        rows.append(row)
-        passed = row.tests - row.failed - len(row.reasons)
-        print(
-            f"{airflow:8} {python:7} {row.tests:6} {passed:7} {len(row.reasons):8} {row.seconds:8.0f}"
-            + ("  FAILED" if row.problem else ""),
-            flush=True,
-        )
-        if row.problem:
-            print(f"  {row.problem}".replace("\n", "\n  "), flush=True)
-    for reason in sorted({reason for row in rows for reason in row.reasons}):
-        pairs_of_reason = ", ".join(f"{row.airflow}/{row.python}" for row in rows if reason in row.reasons)
-        print(f"skipped on {pairs_of_reason}: {reason}")
-    return 1 if any(row.problem for row in rows) else 0
+    for python in missing:
+        print(f"Python {python} is left out: this machine does not have it")
+    failed = False
+    pool = ThreadPoolExecutor(max_workers=1)
+    try:
+        # While the tests of a pair run, the environments of the next pairs are set up.
+        executables = {pair: pool.submit(environment, *pair) for pair in pairs}
+        for (airflow, python), executable in executables.items():
+            arguments = options.arguments
+            if options.one_python and airflow != NEWEST and not arguments:
+                names = DEPEND_ON_AIRFLOW + (LONG_RUNS if airflow == OLDEST else ())
+                arguments = [f"tests/{name}" for name in names]
+            print(f"Airflow {airflow:5} Python {python:5} ", end="", flush=True)
+            try:
+                if options.next:
+                    frozen = run_uv("pip", "freeze", "--python", str(executable.result()))
+                    print(*re.findall(r"^\S+==\S+\d(?:a|b|rc|\.dev)\d+$", frozen, re.MULTILINE), sep=" ", flush=True)
+                result, problems = run(airflow, python, executable.result(), arguments)
+            except MatrixError as error:
+                result, problems = "cannot be tested", [str(error)]
+            print(result + ("  FAILED" if problems else ""))
+            for line in problems:
+                print(f"  {line}")
+            failed |= bool(problems)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return int(failed)
 
 
 if __name__ == "__main__":
