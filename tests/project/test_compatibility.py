@@ -21,7 +21,7 @@ from airflow.providers_manager import ProvidersManager
 from scripts.matrix import ONE_PYTHON, OPTIONAL, PAIRS
 from tests.project.test_architecture import PACKAGE, PUBLIC, load
 from tests.support.code_blocks import PAGES
-from tests.support.paths import ROOT
+from tests.support.paths import EXAMPLE_DAGS, ROOT
 
 INTERNAL = runpy.run_path(str(ROOT / "docs" / "conf.py"))["INTERNAL"]
 INSTALLED = ".".join(metadata.version("apache-airflow").split(".")[:2])
@@ -99,6 +99,12 @@ def test_each_row_of_the_table_is_checked():
     documented = table("What differs")
     assert [*documented] == [*ROWS]
     assert all([*row] == [*PAIRS] for row in documented.values())
+
+
+@pytest.mark.filterwarnings("ignore")  # names that newer versions have moved
+@pytest.mark.parametrize("file", sorted(EXAMPLE_DAGS.glob("*.py")), ids=lambda file: file.stem)
+def test_this_version_parses_an_example(file):
+    runpy.run_path(str(file))
 
 
 def test_the_docs_list_the_versions_that_the_matrix_runs():
