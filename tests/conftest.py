@@ -100,8 +100,8 @@ def pytest_runtest_call(item):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Return how many workers ``-n auto`` starts: two for each processor, because half of the time the tests wait."""
-    return 2 * (os.cpu_count() or 1)
+    """Return how many workers ``-n auto`` starts: one more than processors: tests wait, and each loads Airflow."""
+    return 1 + (os.cpu_count() or 1)
 
 
 def pytest_unconfigure():
