@@ -50,15 +50,11 @@ $(READY): pyproject.toml sandbox/pyproject.toml $(VERSIONS) $(PINS) $(PINS:.txt=
 
 .PHONY: demo
 demo: $(READY) ## Run an example DAG for each method against the sandbox, and show the results
-	@$(BIN)/python -m scripts.demo
+	@$(BIN)/python -u -m scripts.demo
 
 .PHONY: test
-test: $(READY) ## Run the quick tests, or some tests (ARGS="tests/hooks -x")
+test: $(READY) ## Run the quick tests, or some (ARGS="tests/hooks -x"), or all with coverage (ARGS="-n auto --cov")
 	@$(BIN)/python -m pytest $(or $(ARGS),-q -n auto -m "smoke or not processes" --hypothesis-profile=fast)
-
-.PHONY: test-full
-test-full: $(READY) ## Run all tests with coverage
-	@$(BIN)/python -m pytest -n auto --cov --cov-report=term --cov-fail-under=97 $(ARGS)
 
 .PHONY: bench
 bench: $(READY) ## Compare LoanAuth with other providers (ARGS="--update-docs" updates the docs)
