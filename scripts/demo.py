@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import sqlite3
-import subprocess
 import sys
 import time
 from contextlib import closing
@@ -24,11 +23,9 @@ from cryptography.fernet import Fernet
 
 from scripts.programs import ProgramError, Programs, shown
 from scripts.update_docs import ROOT
-from tests.support.leaks import forms
 
 DAGS = ROOT / "example_dags"
 METHODS = {"jwt": "Authen JWT", "los": "Authen LOS", "ppe": "PPE API secret"}
-SECRET_FIELDS = ("password", "client_secret", "los_client_secret", "api_key")
 #: The default scratch directory. It is emptied first.
 DIRECTORY = ROOT / ".demo"
 
@@ -95,8 +92,9 @@ def start_sandbox(programs: Programs, ready_file: Path) -> dict[str, Any]:
     return ready
 
 
-def run_dags(programs: Programs, directory: Path, key: str, ready: dict[str, Any]) -> list[Run]:
+def run_dags(programs: Programs, directory: Path, ready: dict[str, Any]) -> list[Run]:
     """Run the DAG of each method with ``airflow dags test``, all at the same time."""
+    key = Fernet.generate_key().decode()
     # SQLite allows one writer at a time, so each run gets its own copy of one new metadata database.
     first = directory / "airflow"
     first.mkdir()
@@ -137,44 +135,14 @@ def show_tables(runs: list[Run]) -> None:
         print(f"  {count}; the whole table is in {shown(run.log)}")
 
 
-def unsealed(texts: list[str], environment: dict[str, str]) -> list[str]:
-    """Return the credentials to search for. They are sealed with the Fernet key, which was generated for this demo."""
-    code = "import sys; from airflow_provider_loanauth.credentials import XCOM, decrypt\n"
-    code += "print(*(decrypt(text, XCOM) for text in sys.argv[1:]), sep='\\n')"
-    printed = subprocess.check_output([sys.executable, "-c", code, *texts], env=environment, text=True)  # noqa: S603
-    return [json.loads(line)[1] for line in printed.splitlines()]
-
-
-def show_xcom(runs: list[Run], key: str, ready: dict[str, Any]) -> list[str]:
-    """Print how each credential is stored, and search the metadata databases and the logs for every secret."""
+def show_xcom(runs: list[Run]) -> None:
+    """Print how each credential is stored."""
     print("\nXCom: the credential's row in the metadata database")
-    sealed = []
     for run in runs:
         row = run.xcom()
         print(f"\n  {run.dag_id}, task authenticate: {row['__classname__'].rpartition('.')[2]}")
         for name, value in row["__data__"].items():
             print(f"    {name:11} {f'{value[:44]}... ({len(value)} characters)' if name == 'sealed' else value}")
-        sealed.append(row["__data__"]["sealed"])
-    credentials = unsealed(sealed, airflow_environment(runs[0].home, key, ready))
-    secrets = {f"the credential of {run.dag_id}": value for run, value in zip(runs, credentials, strict=True)}
-    for name, connection in ready["connections"].items():
-        fields = connection | connection["extra"]
-        secrets |= {f"{field} of {name}": fields[field] for field in SECRET_FIELDS if field in fields}
-    leaks = find_leaks(secrets, [file for run in runs for file in (*run.home.glob("airflow.db*"), run.log)])
-    print("\n  Searched databases and logs for these credentials, unencrypted, and secrets of the Connections:")
-    print(f"  as plain text, percent-encoded and in Base64. Found: {len(leaks) or 'none'}.")
-    return leaks
-
-
-def find_leaks(secrets: dict[str, str], files: list[Path]) -> list[str]:
-    """Search files for secrets in every encoded form."""
-    return [
-        f"{name} was found in {shown(file)}"
-        for file in files
-        for content in [file.read_bytes()]
-        for name, secret in secrets.items()
-        if any(form.encode() in content for form in forms(secret))
-    ]
 
 
 def show_counters(runs: list[Run], counters: dict[str, Any]) -> list[str]:
@@ -202,15 +170,15 @@ def demo(directory: Path) -> list[str]:
         raise ProgramError(f"{shown(directory)} is not empty; choose a different --directory")
     logs = directory / "logs"
     logs.mkdir(parents=True)
-    key = Fernet.generate_key().decode()
     print("Loan Pricing Authentication: an example DAG for each method, run against the sandbox\n")
     with Programs(logs) as programs:
         ready = start_sandbox(programs, logs / "sandbox.json")
-        runs = run_dags(programs, directory, key, ready)
+        runs = run_dags(programs, directory, ready)
         with build_opener(ProxyHandler({})).open(f"{ready['control_url']}/counters", timeout=TIMEOUT) as response:
             counters = json.load(response)
     show_tables(runs)
-    problems = [*show_xcom(runs, key, ready), *show_counters(runs, counters)]
+    show_xcom(runs)
+    problems = show_counters(runs, counters)
     print(f"\nLogs: {shown(logs)}. All programs have been stopped.")
     return problems
 

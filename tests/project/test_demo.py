@@ -72,10 +72,7 @@ def test_a_directory_with_other_files_is_left_alone(tmp_path):
     assert (tmp_path / "precious").exists()
 
 
-def test_a_secret_that_is_found_or_a_credential_that_is_not_sealed_fails_the_demo(tmp_path):
-    (tmp_path / "file").write_text("before made-up%2Fsecret after", encoding="utf-8")
-    found = demo.find_leaks({"the password": "made-up/secret"}, [tmp_path / "file"])
-    assert found == [f"the password was found in {tmp_path / 'file'}"]
+def test_a_credential_that_is_not_sealed_fails_the_demo(tmp_path):
     with contextlib.closing(sqlite3.connect(tmp_path / "airflow.db")) as database:
         database.execute("CREATE TABLE xcom (task_id, value)")
         database.execute("INSERT INTO xcom VALUES ('authenticate', '\"made-up-plaintext-token\"')")
