@@ -151,21 +151,22 @@ def main() -> int:
     parser.add_argument("arguments", nargs="*", help="for pytest, after --")
     options = parser.parse_args()
     installed = [python for python in PAIRS[NEWEST] if is_installed(python)]
-    missing = OPTIONAL - {*installed}
     pairs = [
         (airflow, python)
         for airflow, pythons in PAIRS.items()
         for python in ((ONE_PYTHON[airflow],) if options.one_python else pythons)
         if not options.only or airflow in options.only or f"{airflow}/{python}" in options.only
-        if airflow != options.but and python not in missing
+        if airflow != options.but
     ]
+    missing = OPTIONAL.intersection(python for _, python in pairs).difference(installed)
+    for python in missing:
+        print(f"Python {python} is left out: this machine does not have it")
+    pairs = [pair for pair in pairs if pair[1] not in missing]
     if options.next:
         pairs = [(NEXT, installed[-1])]
     if not pairs:
         parser.error("no pair is left; name an Airflow such as 3.0, or a pair such as 3.0/3.11")
     LOGS.mkdir(exist_ok=True)
-    for python in missing:
-        print(f"Python {python} is left out: this machine does not have it")
     failed = False
     pool = ThreadPoolExecutor(max_workers=1)
     try:
