@@ -2,59 +2,67 @@
 
 from __future__ import annotations
 
+import re
+from itertools import product
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from e2e.airflow import Airflow
 
+#: What the UI of Airflow 3 requests, and what Airflow does not describe.
+UI = ("/ui/config", "/ui/connections/hook_meta", "/ui/dags", "/ui/grid/runs/{dag_id}")
+
 
 def collect_responses(airflow: Airflow, runs: list[tuple[str, str]]) -> dict[str, str]:
-    """Request every resource that may contain data of these runs."""
+    """Request every resource that Airflow describes and that may contain data of these runs."""
+    resources = _resources(airflow)
+    urls = dict.fromkeys(url for known in _known_values(airflow, runs) for url in _urls(resources, known))
     responses = {}
-    for path in [*_general_paths(airflow), *(path for run in runs for path in _run_paths(airflow, *run))]:
-        status, text = airflow.request("GET", path, text=True)
-        responses[f"{path} ({status})"] = text
+    for url in urls:
+        status, text = airflow.request("GET", url, text=True)
+        responses[f"{url.removeprefix(airflow.api)} ({status})"] = text
     return responses
 
 
-def _general_paths(airflow: Airflow) -> Iterator[str]:
-    yield "/connections"
+def _resources(airflow: Airflow) -> dict[str, list[str]]:
+    """Return the parameters of each resource, by URL."""
+    base = airflow.api if airflow.is_airflow_2 else airflow.url
+    description = airflow.get(f"{base}/openapi.json")[1]
+    resources: dict[str, list[str]] = {f"{base}{path}": [] for path in UI}
+    for path, methods in description["paths"].items():
+        # A request of /auth/logout would end the session.
+        if "get" in methods and "/auth/" not in path:
+            parameters = [*methods.get("parameters", ()), *methods["get"].get("parameters", ())]
+            # Airflow 2.11 describes most parameters once for all resources.
+            shared = [one["$ref"].rpartition("/")[2] for one in parameters if "$ref" in one]
+            parameters += [description["components"]["parameters"][name] for name in shared]
+            resources[f"{base}{path}"] = [one["name"] for one in parameters if "name" in one]
+    return resources
+
+
+def _known_values(airflow: Airflow, runs: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    """Yield values of parameters that belong together."""
+    # Airflow returns at most 100 entries at once.
+    yield from ({"limit": 100, "offset": offset} for offset in range(0, 500, 100))
     for connection in airflow.get("/connections")[1]["connections"]:
-        yield f"/connections/{connection['connection_id']}"
-    # Airflow returns at most 100 events at once.
-    yield from (f"/eventLogs?limit=100&offset={offset}" for offset in range(0, 500, 100))
-    yield from ("/variables", "/importErrors", "/providers", "/plugins", "/config")
-    if not airflow.is_airflow_2:
-        yield from ("/dagWarnings", "/jobs", f"{airflow.url}/ui/config", f"{airflow.url}/ui/connections/hook_meta")
+        yield {"connection_id": connection["connection_id"]}
+    for dag_id, run_id in runs:
+        run = {"dag_id": dag_id, "dag_run_id": quote(run_id)}
+        yield run
+        for instance in airflow.get(f"/dags/{dag_id}/dagRuns/{quote(run_id)}/taskInstances")[1]["task_instances"]:
+            task = run | {"task_id": instance["task_id"], "map_index": instance["map_index"], "full_content": "true"}
+            for number in range(1, (instance.get("try_number") or 1) + 1):
+                yield task | {"try_number": number, "task_try_number": number}
+            for deserialize, stringify in product(("true", "false"), repeat=2):
+                yield task | {"xcom_key": "return_value", "deserialize": deserialize, "stringify": stringify}
 
 
-def _run_paths(airflow: Airflow, dag_id: str, run_id: str) -> Iterator[str]:
-    run = f"/dags/{dag_id}/dagRuns/{quote(run_id)}"
-    yield from (f"/dags/{dag_id}", f"/dags/{dag_id}/details", f"/dags/{dag_id}/tasks", run, f"{run}/taskInstances")
-    if airflow.is_airflow_2:
-        yield f"/dags/{dag_id}/dagRuns"
-    else:
-        yield from (f"/dagSources/{dag_id}", f"{airflow.url}/ui/grid/runs/{dag_id}", f"{airflow.url}/ui/dags")
-        yield f"{run}/taskInstances/~/xcomEntries"
-    for instance in airflow.get(f"{run}/taskInstances")[1]["task_instances"]:
-        yield from _task_paths(run, instance)
-
-
-def _task_paths(run: str, instance: dict[str, Any]) -> Iterator[str]:
-    task = f"{run}/taskInstances/{instance['task_id']}"
-    index = instance["map_index"]
-    mapped = f"?map_index={index}"
-    yield f"{task}/{index}" if index >= 0 else task
-    yield f"{task}/links{mapped}"
-    yield f"{task}/{index}/tries" if index >= 0 else f"{task}/tries"
-    yield f"{task}/xcomEntries{mapped}"
-    entry = f"{task}/xcomEntries/return_value{mapped}"
-    yield entry
-    for deserialize in ("true", "false"):
-        for stringify in ("true", "false"):
-            yield f"{entry}&deserialize={deserialize}&stringify={stringify}"
-    for number in range(1, (instance.get("try_number") or 1) + 1):
-        yield f"{task}/logs/{number}{mapped}&full_content=true"
+def _urls(resources: dict[str, list[str]], known: dict[str, Any]) -> Iterator[str]:
+    for path, parameters in resources.items():
+        in_path = re.findall(r"{(\w+)}", path)
+        if known.keys() >= set(in_path) and (in_path or "offset" in known):
+            query = {name: known[name] for name in parameters if name in known and name not in in_path}
+            yield f"{path.format(**known)}?{urlencode(query)}"
