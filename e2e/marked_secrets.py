@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from e2e.audit import KnownLeak
 from loanauth_sandbox.accounts import Company, User
 
 if TYPE_CHECKING:
@@ -28,14 +29,11 @@ COMPANY = Company(
 )
 WRONG_PASSWORD = "E2E-wrong-password-ø&<>-mark"
 CHANGED_PASSWORD = "E2E-changed-password-å/%2B&-mark"
-CONN_EXTRA_SECRET = "E2E-secret-given-to-conn-extra-mark"
-CONN_JSON_SECRET = "E2E-secret-given-to-conn-json-mark"
-CONN_URI_SECRET = "E2E-secret-given-to-conn-uri-mark"
+#: The secrets given to ``airflow connections add``, by option.
+GIVEN = {option: f"E2E-secret-given-to{option}-mark" for option in ("--conn-extra", "--conn-json", "--conn-uri")}
 
 PRINTED = "print_the_secret: API secret"
 IN_CONF = "trigger_with_token: access"
-#: Versions with a scheduler that repeats the output of tasks. It shows only the beginning of a JSON web token.
-ECHOES_TASK_OUTPUT = ("3.2", "3.3")
 #: A text that the search must find in every kind of place: the id of a DAG. It shows that the search works.
 CONTROL = "print_the_secret"
 
@@ -46,50 +44,42 @@ MARKED_SECRETS = {
     "API key": COMPANY.api_key,
     "client pair": f"{COMPANY.client_id}:{COMPANY.client_secret}",
     "wrong password": WRONG_PASSWORD,
-    "secret given to --conn-extra": CONN_EXTRA_SECRET,
-    "secret given to --conn-json": CONN_JSON_SECRET,
-    "secret given to --conn-uri": CONN_URI_SECRET,
+    **{f"secret given to {option}": secret for option, secret in GIVEN.items()},
 }
+#: What the form requires for Authen JWT besides username and password, by field.
+JWT_FIELDS = {"origin": COMPANY.origin, "client_id": COMPANY.client_id, "client_secret": COMPANY.client_secret}
 
 
 def jwt_connection(url: str, *, extra: dict[str, Any], **changed: Any) -> dict[str, Any]:
     """Return the Connection for Authen JWT, as the REST API expects it."""
-    usual = {
-        "method": "jwt",
-        "origin": COMPANY.origin,
-        "client_id": COMPANY.client_id,
-        "client_secret": COMPANY.client_secret,
-    }
     return {
         "connection_id": "loanauth_jwt",
         "conn_type": "loanauth",
         "host": url,
         "login": USER.username,
         "password": USER.password,
-        "extra": json.dumps(usual | extra),
+        "extra": json.dumps({"method": "jwt", **JWT_FIELDS, **extra}),
         **changed,
     }
 
 
-def known_leaks(version: str) -> list[tuple[str, str, str]]:
-    """Return the leaks of Airflow itself: (secret, place, reason).
-
-    ``docs/security.md`` lists each with a workaround.
-    """
-    stored = ("database file: ", "REST: /dags/")
+def known_leaks(version: str) -> list[KnownLeak]:
+    """Return the leaks of Airflow itself. ``docs/security.md`` lists each with a workaround."""
+    stored = ("home: airflow.db", "REST: /dags/")
     output = f"logs: airflow-{version}-standalone.log"
+    dags_test = f"logs: airflow-{version}-dags-test.log"
     leaks = [
         (f"secret given to {option}", place, "the audit log stores the command line")
-        for option in ("--conn-extra", "--conn-json", "--conn-uri")
-        for place in ("database: log.", "database file: ", "REST: /eventLogs")
+        for option in GIVEN
+        for place in ("database: log.", "home: airflow.db", "REST: /eventLogs")
     ]
-    leaks += [(IN_CONF, place, "conf is not masked") for place in ("database: dag_run.conf", *stored)]
-    dags_test = f"logs: airflow-{version}-dags-test.log"
     leaks.append((PRINTED, dags_test, "the command prints what tasks print"))
+    leaks += [(IN_CONF, place, "conf is not masked") for place in ("database: dag_run.conf", *stored)]
     if version != "3.3":
         console = f"logs: airflow-{version}-connections-add.log"
         leaks.append(("secret given to --conn-uri", console, "the command prints the URI that it has added"))
-    if version in ECHOES_TASK_OUTPUT:
+    if version in ("3.2", "3.3"):
+        # It shows only the beginning of a JSON web token.
         leaks.append((PRINTED, output, "the scheduler repeats the output of tasks"))
     if version == "3.0":
         leaks += [(secret, dags_test, "the command prints the values to mask") for secret in ("password", "API key")]
@@ -100,7 +90,7 @@ def known_leaks(version: str) -> list[tuple[str, str, str]]:
         ]
         # Because of the variable's name, Airflow masks it where rendered fields are stored and shown, but not here.
         leaks.append(("price_by_name: access", output, "the scheduler repeats rendered fields"))
-    return leaks
+    return [KnownLeak(*leak) for leak in leaks]
 
 
 @dataclass
