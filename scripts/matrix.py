@@ -43,7 +43,7 @@ OPTIONAL = {"3.14"}
 ONE_PYTHON = {"2.11": "3.10", "3.0": "3.11", "3.1": "3.12", "3.2": "3.13", "3.3": "3.12"}
 #: What takes the place of an Airflow version in a pair with pre-releases.
 NEXT = "next"
-#: What depends on Airflow in ``tests/``. With ``--one-python``, only the newest Airflow runs the others too.
+#: What depends on Airflow in ``tests/``. With ``--one-python``, the oldest Airflow and the newest one run the others.
 DEPEND_ON_AIRFLOW = (
     *("_compat", "connection", "hooks", "notifications", "operators", "sensors/test_sensor.py", "triggers"),
     *(file.name for file in sorted((ROOT / "tests").glob("test_*.py"))),
@@ -51,9 +51,6 @@ DEPEND_ON_AIRFLOW = (
     *(f"integration/test_{name}.py" for name in ("faults", "monitoring", "secrets")),
     *("login/test_variables.py", "project/test_compatibility.py"),
 )
-#: The oldest Airflow and the newest one run these DAGs too; those between only ``integration/test_dags.py``, which
-#: has tasks, sensors and mapped tasks of each kind.
-LONG_RUNS = ("auth/test_http_provider.py", "integration/test_example_runs.py", "sensors/test_sensor_runs.py")
 #: Lines of the output of pytest that are shown if a test fails.
 LINES_OF_A_FAILURE = 150
 #: Maximum of seconds for the tests of one pair, which need a few minutes.
@@ -174,9 +171,8 @@ def main() -> int:
         executables = {pair: pool.submit(environment, *pair) for pair in pairs}
         for (airflow, python), executable in executables.items():
             arguments = options.arguments
-            if options.one_python and airflow != NEWEST and not arguments:
-                names = DEPEND_ON_AIRFLOW + (LONG_RUNS if airflow == OLDEST else ())
-                arguments = [f"tests/{name}" for name in names]
+            if options.one_python and airflow not in (OLDEST, NEWEST) and not arguments:
+                arguments = [f"tests/{name}" for name in DEPEND_ON_AIRFLOW]
             print(f"Airflow {airflow:5} Python {python:5} ", end="", flush=True)
             try:
                 if options.next:
