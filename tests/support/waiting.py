@@ -31,23 +31,16 @@ def context_of_a_task(monkeypatch, first=None):
     return {"ti": TaskInstance(first)}
 
 
-def restored(trigger):
-    """Return a trigger made again from the form in which Airflow stores it."""
+def fire(trigger, seconds):
+    """Run a trigger as a triggerer does; return its event."""
     path, arguments = trigger.serialize()
     assert path == "airflow_provider_loanauth.triggers.loanauth.LoanAuthSensorTrigger"
-    return LoanAuthSensorTrigger(**json.loads(json.dumps(arguments)))
-
-
-def fire(trigger, seconds):
-    """Run a trigger as a triggerer does; return its event, or None if there is none within some seconds."""
+    restored = LoanAuthSensorTrigger(**json.loads(json.dumps(arguments)))
 
     async def first():
-        return await asyncio.wait_for(anext(restored(trigger).run()), seconds)
+        return await asyncio.wait_for(anext(restored.run()), seconds)
 
-    try:
-        return asyncio.run(first())
-    except asyncio.TimeoutError:
-        return None
+    return asyncio.run(first())
 
 
 def stored(deferred, payload):
