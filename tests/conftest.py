@@ -1,9 +1,7 @@
-"""A scratch Airflow for the tests of one process: its own home, made-up Fernet key, no examples, SQLite.
-
-All values are made up. Airflow reads its environment at its first import, so this file sets it at once.
-"""
+"""A scratch Airflow for the tests of one process. Airflow reads its environment at its first import."""
 
 import dataclasses
+import fcntl
 import os
 import shutil
 import sys
@@ -44,13 +42,14 @@ time.tzset()
 from loanauth_sandbox.server import running_sandbox  # noqa: E402
 from loanauth_sandbox.state import Settings  # noqa: E402
 from tests.support import masking  # noqa: E402
-from tests.support.airflow_scratch import conn_variable, migrated_database, reload_fernet_key  # noqa: E402
-from tests.support.backends import stats, statsd  # noqa: E402, F401 - fixtures
+from tests.support.airflow_scratch import conn_variable, reload_fernet_key, variables_of  # noqa: E402
+from tests.support.backends import statsd  # noqa: E402, F401 - a fixture
 from tests.support.captured_logs import logs  # noqa: E402, F401 - a fixture
 from tests.support.clock import Clock, replace_clock  # noqa: E402
 from tests.support.loopback import Loopback  # noqa: E402
 from tests.support.pricing_fixtures import elsewhere, pricing, pulled, world  # noqa: E402, F401 - fixtures
 from tests.support.processes import start_new_process  # noqa: E402
+from tests.support.programs import run_python  # noqa: E402
 from tests.support.sentry import sentry  # noqa: E402, F401 - a fixture
 from tests.support.variables import Variables, use  # noqa: E402
 
@@ -144,19 +143,9 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def memory_clock(monkeypatch):
-    """The clock by which remembered failures end."""
-    return replace_clock(monkeypatch, Clock())
-
-
-@pytest.fixture
 def define(monkeypatch):
     """Define a Connection by an environment variable, from a dict (stored as JSON) or from a text."""
-
-    def define_connection(conn_id, value):
-        monkeypatch.setenv(*conn_variable(conn_id, value))
-
-    return define_connection
+    return lambda conn_id, value: monkeypatch.setenv(*conn_variable(conn_id, value))
 
 
 @pytest.fixture
@@ -217,6 +206,10 @@ def tls_sandbox(shared_tls_sandbox):
 def metadata_template(tmp_path_factory):
     """Return the path of a migrated metadata database, made once for all xdist workers, to be copied."""
     root = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent
-    return migrated_database(root / "metadata")
+    home = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "metadata"
+    with home.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not home.exists():
+            home.mkdir()
+            run_python("-m", "airflow", "db", "migrate", environment=variables_of(home))
+    return home / "airflow.db"

@@ -10,13 +10,13 @@ from pathlib import Path
 import requests
 
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
-from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
-from tests.support.airflow_names import DAG, task
+from tests.support.airflow_names import DAG, task, task_group
+from tests.support.pricing_fixtures import loan
+from tests.support.waiting import MODES
 
-START = datetime(2026, 1, 1, tzinfo=timezone.utc)
-COMMON = {"start_date": START, "catchup": False}
-LOAN = {"loan_id": "L-1", "amount": 300_000, "fico": 740, "ltv": 80, "term_months": 360}
+COMMON = {"start_date": datetime(2026, 1, 1, tzinfo=timezone.utc), "schedule": None, "catchup": False}
 
 
 def prove(name, credential):
@@ -25,22 +25,20 @@ def prove(name, credential):
     Path(os.environ["PROOFS"], f"{name}-{digest[:8]}.txt").write_text(credential.value)
 
 
-def price(headers, loan):
-    response = requests.post(os.environ["PRICE_URL"], json=LOAN | {"loan_id": loan}, headers=headers, timeout=60)
-    response.raise_for_status()
-    return response.json()["rate"]
+def price(headers, number=1):
+    requests.post(os.environ["PRICE_URL"], json=loan(number), headers=headers, timeout=60).raise_for_status()
 
 
 @task
 def price_one(token):
     prove("argument", token)
-    return price({"Authorization": f"Bearer {token.value}"}, "L-1")
+    price({"Authorization": f"Bearer {token.value}"})
 
 
 @task
-def price_mapped(token, loan):
-    prove(f"mapped-{loan}", token)
-    return price({"Authorization": f"Bearer {token.value}"}, loan)
+def price_mapped(token, number):
+    prove(f"mapped-{number}", token)
+    price({"Authorization": f"Bearer {token.value}"}, number)
 
 
 @task
@@ -62,10 +60,10 @@ def pull(ti=None):
     prove("pulled", ti.xcom_pull(task_ids="authenticate"))
 
 
-with DAG("sealed_journey", schedule=None, **COMMON) as sealed_journey_dag:
+with DAG("sealed_journey", **COMMON) as sealed_journey_dag:
     authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="marked_jwt")
     price_one(authenticate.output)
-    price_mapped.partial(token=authenticate.output).expand(loan=["L-1", "L-2", "L-3"])
+    price_mapped.partial(token=authenticate.output).expand(number=[1, 2, 3])
     unnest(nest(authenticate.output))
     authenticate >> pull()
 
@@ -73,13 +71,13 @@ with DAG("sealed_journey", schedule=None, **COMMON) as sealed_journey_dag:
 @task
 def price_with_secret(secret):
     prove("secret", secret)
-    return price({"secret": secret.value, "companyid": os.environ["COMPANY_ID"]}, "L-9")
+    price({"secret": secret.value, "companyid": os.environ["COMPANY_ID"]})
 
 
-with DAG("sealed_ppe", schedule=None, **COMMON) as sealed_ppe_dag:
+with DAG("sealed_ppe", **COMMON) as sealed_ppe_dag:
     price_with_secret(LoanAuthOperator(task_id="authenticate", loanauth_conn_id="marked_ppe").output)
 
-with DAG("sealed_los", schedule=None, **COMMON) as sealed_los_dag:
+with DAG("sealed_los", **COMMON) as sealed_los_dag:
     # The method is a template too, as the connection.
     price_one(
         LoanAuthOperator(
@@ -98,9 +96,20 @@ def try_once(conn_id):
 
 RETRIES = {"retries": 5, "retry_delay": timedelta(0)}
 
-with DAG("rejected", schedule=None, **COMMON) as rejected_dag:
+with DAG("rejected", **COMMON) as rejected_dag:
     LoanAuthOperator(task_id="operator", loanauth_conn_id="marked_rejected", **RETRIES)
     try_once.override(task_id="hook", **RETRIES)("marked_rejected")
     LoanAuthOperator(task_id="settings", loanauth_conn_id="marked_unset", **RETRIES)
-    for name, mode in {"poke": {}, "reschedule": {"mode": "reschedule"}, "deferrable": {"deferrable": True}}.items():
+    for name, mode in MODES.items():
         LoanAuthSensor(task_id=name, loanauth_conn_id="marked_rejected", **mode, **RETRIES)
+
+
+@task_group
+def lender(conn_id):
+    credential = LoanAuthOperator(task_id="authenticate", loanauth_conn_id=conn_id)
+    forget = LoanAuthForgetOperator(task_id="forget", credential_task_id=credential.task_id, shared=True)
+    credential >> forget.as_teardown(setups=credential)
+
+
+with DAG("forget", **COMMON) as forget_dag:
+    lender.expand(conn_id=["marked_jwt", "marked_ppe"])

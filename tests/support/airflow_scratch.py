@@ -1,10 +1,7 @@
-"""Set-up of the Airflow under the tests: environment variables, the cached Fernet key, a migrated database."""
+"""Set-up of the Airflow under the tests: environment variables, the cached Fernet key."""
 
-import fcntl
 import importlib
 import json
-
-from tests.support.programs import run_python
 
 
 def conn_variable(conn_id, value):
@@ -27,13 +24,3 @@ def reload_fernet_key():
             module.get_fernet.cache_clear()
         if hasattr(module, "_fernet"):
             module._fernet = None
-
-
-def migrated_database(directory):
-    """Return the path of a migrated ``airflow.db`` in a directory; the first process that calls this creates it."""
-    with directory.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not directory.exists():
-            directory.mkdir()
-            run_python("-m", "airflow", "db", "migrate", environment=variables_of(directory))
-    return directory / "airflow.db"

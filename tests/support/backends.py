@@ -15,13 +15,6 @@ from airflow_provider_loanauth._compat import get_stats
 from airflow_provider_loanauth.service import telemetry
 
 PREFIX = "airflow.loanauth."
-#: Airflow 2.11 warns without these. Later versions do not have them.
-NOT_DEPRECATED = {
-    "AIRFLOW__METRICS__METRICS_USE_PATTERN_MATCH": "True",
-    "AIRFLOW__METRICS__TIMER_UNIT_CONSISTENCY": "True",
-}
-
-
 #: How often each metric is sent: for a login that succeeded, and by a process that opens a credential of another task.
 LOGIN = {"logins": 1, "login_duration": 1, "seconds_to_expiry": 1}
 OPENED = {"seconds_to_expiry": 1}
@@ -83,7 +76,9 @@ class StatsD:
     def environment(self, **settings):
         """Return the environment variables by which Airflow sends its metrics here."""
         values = {"statsd_on": True, "statsd_host": "127.0.0.1", "statsd_port": self.port, "statsd_prefix": "airflow"}
-        values |= {"statsd_influxdb_enabled": True} | settings
+        # Airflow 2.11 warns without the last two. Later versions do not have them.
+        values |= {"statsd_influxdb_enabled": True, "metrics_use_pattern_match": True, "timer_unit_consistency": True}
+        values |= settings
         return {f"AIRFLOW__METRICS__{name.upper()}": str(value) for name, value in values.items()}
 
 
@@ -105,38 +100,30 @@ def configure_stats():
 
 
 @pytest.fixture
-def stats(monkeypatch):
-    """Configure metrics as environment variables say; afterwards they are off."""
+def statsd(monkeypatch):
+    """Receive what Airflow sends to StatsD, with tags. Afterwards metrics are off."""
     telemetry._logged.clear()
     clients = []
     really = StatsClient.__init__
-    # Airflow never closes the socket of a client.
-    monkeypatch.setattr(
-        StatsClient, "__init__", lambda self, *args, **names: (clients.append(self), really(self, *args, **names))[1]
-    )
 
-    def configure(environment):
-        for name, value in (NOT_DEPRECATED | environment).items():
+    def remember(self, *args, **names):
+        clients.append(self)
+        really(self, *args, **names)
+
+    monkeypatch.setattr(StatsClient, "__init__", remember)
+    with contextlib.closing(StatsD()) as server:
+        for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
         configure_stats()
-
-    yield configure
+        server.datagrams.clear()
+        yield server
     monkeypatch.undo()
     configure_stats()
+    # Airflow never closes the socket of a client.
     for client in clients:
         if hasattr(client, "_sock"):
             client._sock.close()
     telemetry._logged.clear()
-
-
-@pytest.fixture
-def statsd(stats):
-    """Receive what Airflow sends to StatsD, with tags."""
-    server = StatsD()
-    stats(server.environment())
-    server.datagrams.clear()
-    yield server
-    server.close()
 
 
 def total(*counts):

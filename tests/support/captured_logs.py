@@ -49,11 +49,8 @@ def logs(monkeypatch):
 
     monkeypatch.setattr(logging.Logger, "isEnabledFor", lambda *_: True)
     monkeypatch.setattr(logging.Logger, "callHandlers", call_and_capture)
-    if structlog is None:
-        yield captured
-        return
     # In place, as structlog's own capture_logs does, because loggers that exist already keep this list.
-    processors = structlog.get_config()["processors"]
+    processors = structlog.get_config()["processors"] if structlog else []
     old_processors = list(processors)
     processors[:] = [captured]
     yield captured
