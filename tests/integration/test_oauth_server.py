@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from email import message_from_bytes
 
 import pytest
+from authlib.oauth2.rfc6749 import AuthorizationServer, ClientMixin, OAuth2Request
+from authlib.oauth2.rfc6749.grants import ResourceOwnerPasswordCredentialsGrant
+from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
+from authlib.oauth2.rfc6750 import BearerTokenGenerator
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,13 +18,13 @@ from airflow_provider_loanauth.exceptions import RejectedError, ResponseError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
 from tests.support import masking
 from tests.support.leaks import leaks
-from tests.support.oauth_server import account as known
-from tests.support.oauth_server import running_server
 from tests.support.processes import start_new_process
 
 pytestmark = pytest.mark.once
 
 METHODS = {"jwt": "", "los": "los_"}
+#: The one client with its one user that the server knows, and the token that it has issued.
+known = {}
 
 TEXTS = st.text(
     st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp", "Zs")) | st.sampled_from("%:é+&=/ "), min_size=1
@@ -36,12 +42,67 @@ ACCOUNTS = st.fixed_dictionaries(
 )
 
 
-@pytest.fixture(scope="module")
-def server():
-    with pytest.MonkeyPatch.context() as patch, running_server() as url:
-        # Authlib accepts only https otherwise.
-        patch.setenv("AUTHLIB_INSECURE_TRANSPORT", "1")
-        yield url
+class Client(ClientMixin):
+    def check_client_secret(self, client_secret):
+        return client_secret == known["client_secret"]
+
+    def check_endpoint_auth_method(self, method, endpoint):
+        return method == "client_secret_basic"
+
+    def check_grant_type(self, grant_type):
+        return grant_type == "password"
+
+    def get_allowed_scope(self, scope):
+        return ""
+
+
+class FormRequest(OAuth2Request):
+    def __init__(self, request):
+        # Authlib accepts only https.
+        super().__init__("POST", "https://auth.example", headers={"Authorization": request.headers["authorization"]})
+        form = message_from_bytes(f"Content-Type: {request.headers['content-type']}\n\n".encode() + request.body)
+        fields = {one.get_param("name", header="content-disposition"): one for one in form.get_payload()}
+        payload = {name: field.get_payload(decode=True).decode() for name, field in fields.items()}
+        self.payload = BasicOAuth2Payload(payload)
+
+    @property
+    def form(self):
+        return self.payload.data
+
+
+class PasswordGrant(ResourceOwnerPasswordCredentialsGrant):
+    TOKEN_ENDPOINT_AUTH_METHODS = ("client_secret_basic",)
+
+    def authenticate_user(self, username, password):
+        return (username, password) == (known["username"], known["password"])
+
+
+class Server(AuthorizationServer):
+    def query_client(self, client_id):
+        return Client() if client_id == known["client_id"] else None
+
+    def save_token(self, token, request):
+        known["issued"] = token["access_token"]
+
+    def create_oauth2_request(self, request):
+        return FormRequest(request)
+
+    def handle_response(self, status, body, headers):
+        return status, dict(headers), json.dumps(body).encode()
+
+    def send_signal(self, name, *args, **kwargs):
+        pass
+
+
+@pytest.fixture
+def server(pricing):
+    server = Server()
+    server.register_grant(PasswordGrant)
+    server.register_token_generator(
+        "default", BearerTokenGenerator(lambda **_: "made-up-issued-token", expires_generator=lambda *_: 1234)
+    )
+    pricing.respond = server.create_token_response
+    return pricing.url
 
 
 def log_in(server, define, method, account):
