@@ -1,4 +1,4 @@
-"""Triggers that authenticate in one triggerer, and the DAG that waits for them. Run by ``test_triggerer.py``."""
+"""Triggers that authenticate, and the DAG that waits for them. Run by ``test_triggerer.py``."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ class AuthenticatingTrigger(BaseTrigger):
 
     async def run(self):
         hook = LoanAuthHook("working")
-        # All begin at the same moment.
-        await asyncio.sleep(10 - time.time() % 10)
         ends = time.monotonic() + 5
         while time.monotonic() < ends:
             await hook.aget_credential(reuse=False) if self.is_right else hook.get_credential(reuse=False)

@@ -1,4 +1,4 @@
-"""Fifty deferred sensors on one service. Run by ``test_triggerer.py``."""
+"""Fifty deferred sensors on one service, for the end-to-end tests."""
 
 from __future__ import annotations
 
