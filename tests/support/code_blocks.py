@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from markdown_it import MarkdownIt
 
@@ -41,6 +42,11 @@ def blocks_of(page, text):
         for token in MarkdownIt().parse(text)
         if token.type in ("fence", "code_block")
     ]
+
+
+def airflow_names(text):
+    """Import `dag` and `task` from where this Airflow has them."""
+    return text if find_spec("airflow.sdk") else text.replace("airflow.sdk import", "airflow.decorators import")
 
 
 BLOCKS = [block for page, text in PAGES.items() for block in blocks_of(page, text)]
