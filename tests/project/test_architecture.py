@@ -1,8 +1,4 @@
-"""The ``repr`` of what stands in a DAG file, and what importing a module costs.
-
-Which module may import which is checked by ``lint-imports`` (``make lint``), with the contracts in ``.importlinter``.
-``tests/test_stored_data.py`` has the paths of stored classes.
-"""
+"""The ``repr`` of what stands in a DAG file, and what importing a module costs."""
 
 from __future__ import annotations
 

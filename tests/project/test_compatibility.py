@@ -1,7 +1,4 @@
-"""
-Differences between Airflow's versions that users notice: each row of the table in ``docs/compatibility.md`` is checked
-with the installed Airflow. If a row fails, the docs must change.
-"""
+"""Each row of the table in ``docs/compatibility.md``, with the installed Airflow: if one fails, the docs change."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from airflow.providers_manager import ProvidersManager
 
 from scripts.matrix import ONE_PYTHON, OPTIONAL, PAIRS
 from tests.project.test_architecture import PACKAGE, PUBLIC, load
+from tests.support.airflow_names import serde
 from tests.support.code_blocks import PAGES
 from tests.support.paths import EXAMPLE_DAGS, ROOT
 
@@ -66,20 +64,14 @@ def number_in_a_uri():
     return "text" if value == "12e4" else "number"
 
 
-def class_in_xcom():
-    try:
-        serde = import_module("airflow.sdk.serde")
-    except ImportError:
-        serde = import_module("airflow.serialization.serde")
-    return "public call" if hasattr(serde, "allow_class") else "private set"
-
-
 ROWS = {
     "The form comes from": lambda: "metadata" if hasattr(ProvidersManager, "_load_ui_metadata") else "hook",
     "Test with an empty Port": empty_port,
     "Test of a stored connection": stored_connection,
     "`user_id=12e4` in a connection URI": number_in_a_uri,
-    "This package's classes in XCom are allowed by": class_in_xcom,
+    "This package's classes in XCom are allowed by": (
+        lambda: "public call" if hasattr(serde, "allow_class") else "private set"
+    ),
     "DAG files import `dag`, `task` from": lambda: "airflow.sdk" if find_spec("airflow.sdk") else "airflow.decorators",
     "`airflow loanauth check`, `forget`": lambda: "yes" if hasattr(ProvidersManager, "cli_command_functions") else "no",
 }

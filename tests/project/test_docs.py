@@ -1,8 +1,4 @@
-"""The docs name what exists: public classes and metrics.
-
-``make docs-site`` checks the links, ``test_code_blocks.py`` runs the code blocks, and ``test_troubleshooting.py`` looks
-for each message.
-"""
+"""The docs name what exists: public classes and metrics."""
 
 from __future__ import annotations
 
@@ -22,16 +18,11 @@ pytestmark = pytest.mark.once
 DOCS = ROOT / "docs"
 
 
-# --- reference.md
-
-
 def test_the_api_reference_has_every_public_name():
     listed = re.findall(r"^\.\. auto\w+:: airflow_provider_loanauth\.(\S+)$", PAGES["docs/reference.md"], re.MULTILINE)
     public = {f"{module}.{name}" for module, names in PUBLIC.items() for name in names if module != "exceptions"}
     assert sorted(listed) == sorted({*public, "exceptions"})
 
-
-# --- operating.md: metrics, alerts and dashboard
 
 #: What ``statsd_exporter`` makes of a counter, a gauge and a timer.
 SUFFIXES = {"c": [""], "g": [""], "ms": ["_sum", "_count"]}
@@ -39,10 +30,7 @@ SERIES = {f"airflow_loanauth_{name}{suffix}" for name, kind in NAMES.items() for
 ALERTS = yaml.safe_load((DOCS / "monitoring" / "alerts.yaml").read_text(encoding="utf-8"))["groups"][0]["rules"]
 DASHBOARD = json.loads((DOCS / "monitoring" / "dashboard.json").read_text(encoding="utf-8"))
 LABELS = {"conn_id", "method"}
-MORE_LABELS = {
-    "failed": LABELS | {"error_type"},
-    "not_sent": LABELS | {"error_type"},
-}
+MORE_LABELS = {"failed": LABELS | {"error_type"}, "not_sent": LABELS | {"error_type"}}
 
 
 def test_each_metric_is_described_with_its_type():

@@ -16,7 +16,6 @@ from tests.support.paths import PACKAGE, ROOT
 
 pytestmark = pytest.mark.once
 
-
 #: Airflow is declared, and installs its parts; only the web server of 2.11 uses the second, for its form.
 FROM_AIRFLOW = {"airflow", "flask_appbuilder"}
 SANDBOX_NAME = "loanauth-sandbox"

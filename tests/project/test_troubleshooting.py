@@ -1,8 +1,4 @@
-"""Each message that the code raises, or logs as a warning, is found in ``docs/troubleshooting.md`` by its first words.
-
-What a message says itself, a row need not repeat. So messages of one kind share a row, and all problems of a Connection
-are found by the words that stand before them.
-"""
+"""Each message that is raised, or logged as a warning, is found in ``docs/troubleshooting.md`` by its first words."""
 
 from __future__ import annotations
 
@@ -23,19 +19,16 @@ TABLES = {"credentials.py", "service/protocol.py", "service/transport_errors.py"
 MIN_WORDS = 4
 #: As many words as someone may paste into a search.
 FIRST_WORDS = 6
-#: Texts that are never at the beginning of a message; and the error of a call of this package, which no user can cause.
+#: Texts in the middle of a message.
 NOT_A_BEGINNING = (
     "(connection id",
-    "Tunnel connection failed",
-    "check HTTPS_PROXY",
-    "check Proxy",
-    "check the clock",
-    "check the service and the network",
-    "if a private authority",
-    "not an http or https address",
-    "the proxies between",
-    "to replace it",
-    "who runs the",
+    "Tunnel",
+    "check ",
+    "if a ",
+    "not an http",
+    "the proxies",
+    "to replace",
+    "who runs",
 )
 
 
@@ -47,7 +40,7 @@ def text_of(node, names):
         return "".join(text_of(value, names) for value in node.values)
     if isinstance(node, ast.FormattedValue):
         return text_of(node.value, names)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+    if isinstance(node, ast.BinOp):
         return text_of(node.left, names) + text_of(node.right, names)
     if isinstance(node, ast.Name) and node.id in names:
         return text_of(names[node.id], names)

@@ -13,14 +13,9 @@ except ImportError:  # 2.11
     from airflow import DAG
     from airflow.decorators import task, task_group
 
-AirflowException = airflow_errors.AirflowException
-AirflowFailException = airflow_errors.AirflowFailException
-AirflowNotFoundException = airflow_errors.AirflowNotFoundException
-AirflowRescheduleException = airflow_errors.AirflowRescheduleException
-AirflowSensorTimeout = airflow_errors.AirflowSensorTimeout
-AirflowSkipException = airflow_errors.AirflowSkipException
-AirflowTaskTimeout = airflow_errors.AirflowTaskTimeout
-TaskDeferralError = airflow_errors.TaskDeferralError
-TaskDeferred = airflow_errors.TaskDeferred
-
 __all__ = ["DAG", "serde", "task", "task_group"]
+
+
+def __getattr__(name):
+    """Return an exception of Airflow."""
+    return getattr(airflow_errors, name)

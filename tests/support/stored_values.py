@@ -27,19 +27,19 @@ def main(version):
     from tests.support.airflow_names import serde
 
     common = {"conn_id": "lender-ü", "issued_at": ISSUED_AT}
+    expiry = {"expires_at": ISSUED_AT + timedelta(hours=1), "lifetime": 3600.0}
+    credentials = (
+        AccessToken.seal("made-up.token", method="jwt", **expiry, **common),
+        AccessToken.seal("made-up-opaque-token", method="los", **common),
+        ApiSecret.seal("bWFkZS11cC1zZWNyZXQ=", method="ppe", **common),
+    )
     kept = [
         {
             "facts": facts_of(credential),
             "xcom": serde.serialize(credential),
             "pickle": base64.b64encode(pickle.dumps(credential, protocol=4)).decode(),
         }
-        for credential in (
-            AccessToken.seal(
-                "made-up.token", method="jwt", expires_at=ISSUED_AT + timedelta(hours=1), lifetime=3600.0, **common
-            ),
-            AccessToken.seal("made-up-opaque-token", method="los", **common),
-            ApiSecret.seal("bWFkZS11cC1zZWNyZXQ=", method="ppe", **common),
-        )
+        for credential in credentials
     ]
     STORED.mkdir(parents=True, exist_ok=True)
     (STORED / f"{version}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")

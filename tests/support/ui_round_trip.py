@@ -1,7 +1,6 @@
-"""Add, view and edit a Connection as the web page of this Airflow does, in a separate process.
+"""Add, view and edit a Connection as the web page of this Airflow does: ``python -m tests.support.ui_round_trip FILE``.
 
-``python -m tests.support.ui_round_trip FILE``: the file has the ``fields`` of a Connection and the ``changes``. Prints
-one line of JSON: the forms and responses, and the stored Connection after each step.
+The file has the ``fields`` of a Connection and the ``changes``. Prints forms, responses and what is stored, as JSON.
 """
 
 import html
@@ -53,27 +52,22 @@ class WebServer:
     def form(self):
         return self.client.get("/connection/add").text
 
-    def _save(self, path, fields):
-        form = {"conn_id": CONN_ID, "conn_type": "loanauth"}
-        for name, value in fields.items():
-            form[name if name in (*STANDARD, "extra") else f"extra__loanauth__{name}"] = value
+    def add(self, fields, path="/connection/add", extra=""):
+        form = {"conn_id": CONN_ID, "conn_type": "loanauth", "extra": extra}
+        form |= {name if name in STANDARD else f"extra__loanauth__{name}": value for name, value in fields.items()}
         response = self.client.post(path, data=form, follow_redirects=True)
         assert response.status_code == 200, response.text
         return response.text
 
-    def add(self, fields):
-        return self._save("/connection/add", {**fields, "extra": ""})
-
     def shown(self):
-        self.number = connection().id
-        return self.client.get(f"/connection/edit/{self.number}").text
+        return self.client.get(f"/connection/edit/{connection().id}").text
 
     def edit(self, page, fields, changes):
         """Submit the values that the page shows, without secrets, and the changes."""
         secrets = ("password", "client_secret", "los_client_secret", "api_key", "proxy")
         again = {name: "" if name in secrets else value for name, value in fields.items()}
         raw = re.search(r'<textarea[^>]*id="extra"[^>]*>(.*?)</textarea>', page, re.DOTALL)[1].strip()
-        self._save(f"/connection/edit/{self.number}", {**again, **changes, "extra": html.unescape(raw)})
+        self.add(again | changes, f"/connection/edit/{connection().id}", html.unescape(raw))
 
 
 class ApiServer:
@@ -98,8 +92,7 @@ class ApiServer:
         # The page sends null for fields that were not filled in.
         extra = dict.fromkeys(self.form()["extra_fields"]) | extra
         standard = {name: value for name, value in fields.items() if name in STANDARD}
-        if "port" in standard:
-            standard["port"] = int(standard["port"])
+        standard["port"] = int(standard["port"])
         body = {"connection_id": CONN_ID, "conn_type": "loanauth", "extra": json.dumps(extra), **standard}
         response = self.client.post("/api/v2/connections", json=body)
         assert response.status_code == 201, response.text
@@ -122,12 +115,10 @@ def main(path):
         web = ApiServer()
     except ImportError:  # Airflow 2.11
         web = WebServer()
-    results = {"form": web.form()}
-    results["add_response"] = web.add(given["fields"])
-    results["added"], results["added_read"] = stored(), read_by_hook()
-    results["shown"] = web.shown()
+    results = {"form": web.form(), "add_response": web.add(given["fields"])}
+    results |= {"added": stored(), "added_read": read_by_hook(), "shown": web.shown()}
     web.edit(results["shown"], given["fields"], given["changes"])
-    results["edited"], results["edited_read"] = stored(), read_by_hook()
+    results |= {"edited": stored(), "edited_read": read_by_hook()}
     sys.stdout.write("\n" + json.dumps(results) + "\n")
 
 

@@ -19,21 +19,18 @@ from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.exceptions import RejectedError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook, Method
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse
-from airflow_provider_loanauth.operators.loanauth import LoanAuthForgetOperator, LoanAuthOperator
+from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 
 
 def hook(hook: LoanAuthHook, method: Method, optional: Method | None, name: str) -> None:
     LoanAuthHook("conn", method=method, max_attempts=1, logger_name="made_up")
     LoanAuthHook("conn", method=name)  # type: ignore[arg-type]
-    LoanAuthHook("conn", "ppe")  # type: ignore[call-arg]
     assert_type(hook.authenticate("los"), TokenResponse)
     assert_type(hook.authenticate("ppe"), ApiSecretResponse)
     assert_type(hook.authenticate(optional), TokenResponse | ApiSecretResponse)
     hook.authenticate("JWT")  # type: ignore[call-overload]
     assert_type(hook.get_credential("ppe"), AccessToken | ApiSecret)
-    hook.get_credential("jwt", False)  # type: ignore[call-arg]
-    hook.get_plaintext("jwt", False)  # type: ignore[call-arg]
     hook.get_conn("plaintext")  # type: ignore[arg-type]
 
 
@@ -52,8 +49,6 @@ async def hook_coroutines(hook: LoanAuthHook, token: AccessToken, secret: ApiSec
 def loan_auth(token: AccessToken, secret: ApiSecret, method: Method) -> None:
     LoanAuth(credential=secret, min_ttl=0.5)
     LoanAuth("plaintext or connection id")  # type: ignore[arg-type]
-    LoanAuth(token, method="jwt")  # type: ignore[call-arg]
-    LoanAuth(token, 30)  # type: ignore[call-arg]
     assert_type(LoanAuth.from_connection("conn", method=method, min_ttl=30), LoanAuth)
     assert_type(LoanAuth.from_task("authenticate"), Callable[..., LoanAuth])
     requests.get("https://pricing.example", auth=LoanAuth(token), timeout=30)
@@ -72,14 +67,12 @@ def tasks(method: Method) -> None:
     # A template is a str.
     LoanAuthOperator(task_id="authenticate", method="{{ params.method }}")
     LoanAuthOperator(task_id="authenticate", method=1)  # type: ignore[arg-type]
-    LoanAuthForgetOperator(task_id="forget")  # type: ignore[call-arg]
     sensor = LoanAuthSensor(task_id="wait", method=method, seal=False, deferrable=True, poke_interval=30)
     assert_type(sensor.execute({}), AccessToken | ApiSecret | str)
 
 
 def others(response: TokenResponse, method: Method | None) -> None:
     response.access_token = "changed"  # type: ignore[misc]
-    check_connection("loanauth_default", "jwt")  # type: ignore[call-arg]
     assert_type([line.name for line in check_connection("conn", method=method).lines], list[str])
     RejectedError("made up", code="invalid_grant", status=400, conn_id="a", method="jwt")
     UnavailableError("made up", retry_after=2.5)
