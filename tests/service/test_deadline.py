@@ -41,7 +41,7 @@ BODIES = {
 
 @pytest.mark.parametrize(("start", "repeated"), BODIES.values(), ids=BODIES)
 def test_endless_bodies(start, repeated):
-    """A rejection is one whatever its body does. `integration/test_faults.py` has some that arrive as fast as they can."""
+    """A rejection is one whatever its body does. `integration/test_faults.py` has bodies that arrive at once."""
     error = error_of(endless(start.replace(b"%d", b"200"), repeated))
     assert type(error) is UnavailableError
     assert "body of the response did not arrive within the time set in Timeout" in str(error)
