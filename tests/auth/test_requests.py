@@ -104,8 +104,13 @@ def test_the_retried_request_has_the_settings_cookies_and_hooks_of_the_first(wor
 
 
 def test_the_connection_of_a_401_is_closed_if_the_refresh_fails(world, pulled, pricing, monkeypatch):
-    closed = []
-    monkeypatch.setattr(requests.Response, "close", lambda self: closed.append(self.status_code))
+    closed, close = [], requests.Response.close
+
+    def close_and_record(response):
+        closed.append(response.status_code)
+        close(response)
+
+    monkeypatch.setattr(requests.Response, "close", close_and_record)
     pricing.respond = lambda _: (401, {}, b"made-up")
     auth = LoanAuth(pulled())
     world.sandbox.set_fault("status", where="token", status=400, shape="oauth")

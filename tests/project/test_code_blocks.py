@@ -84,7 +84,8 @@ FRAGMENTS = {
     (USING, "@task.sensor(poke_interval=60, timeout=3"): "assert rate_is_low.function(token, loan) in (True, False)",
     (USING, "from airflow_provider_loanauth.hooks.loa"): "assert all(map(price_one.function, loans))",
     (USING, "from airflow_provider_loanauth.notificat"): """
-default_args['on_failure_callback']({'exception': RejectedError('Rejected.'), 'ti': Mock(map_index=7), 'dag': None})
+price = Mock(task_id='price', map_index=7)
+default_args['on_failure_callback']({'exception': RejectedError('Rejected.'), 'ti': price, 'dag': None})
 assert 'Rejected. Log: ' in told[0]
 """,
     (USING, 'client = LoanAuthHook("loanauth_default"'): "assert all(response.is_success for response in responses)",
