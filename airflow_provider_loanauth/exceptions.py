@@ -82,8 +82,8 @@ class RejectedError(LoanAuthError, airflow_errors.AirflowFailException):
 class UnavailableError(LoanAuthError):
     """The service could not be reached, or responded that it is temporarily unable to respond: try again later.
 
-    That is a 408, 429 or 5xx, a code such as ``temporarily_unavailable``, or a response with ``Retry-After`` (RFC 9110
-    §10.2.3), whose seconds are ``retry_after``, at most 3,600.
+    That is a 408, 429 or 5xx, a code such as ``temporarily_unavailable``, or another response with ``Retry-After`` (RFC
+    9110 §10.2.3) that is not about the values that were sent. ``retry_after``: those seconds, at most 3,600.
     """
 
     retryable = True
@@ -95,7 +95,7 @@ class ResponseError(LoanAuthError):
     ``status`` is 407 if a proxy requires authentication. The message may name a wrong field, never its value.
 
     :param is_about_values: whether every process that sends the same values can expect this response: a 400, 401 or
-        423 that is no HTML page and has no ``Retry-After``, or an error code with the same meaning
+        423 that is no HTML page, or an error code with the same meaning
     """
 
     def __init__(self, message: str, *, is_about_values: bool = False, **attributes: Any) -> None:

@@ -90,9 +90,10 @@ def raise_for_status(
     if code == REJECTED_CODE:
         raise RejectedError(message, code=code)
     retry_after = parse_retry_after(headers, now=now)
-    if is_unavailable(meaning) or is_unavailable(status) or retry_after:
-        raise UnavailableError(message, code=code, retry_after=retry_after and min(retry_after, MAX_RETRY_AFTER))
     is_about_values = meaning in _ABOUT_VALUES
+    # A locked user may get a Retry-After too, and must not get another wrong password.
+    if is_unavailable(meaning) or is_unavailable(status) or (retry_after and not is_about_values):
+        raise UnavailableError(message, code=code, retry_after=retry_after and min(retry_after, MAX_RETRY_AFTER))
     if is_about_values and is_page:
         raise ResponseError(PAGE_MESSAGE.format(status))
     raise ResponseError(message, code=code, is_about_values=is_about_values)

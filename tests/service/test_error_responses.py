@@ -52,7 +52,9 @@ def test_the_class_of_a_status(kind, statuses):
         # What says that it is temporary is temporary.
         (200, {"error": "server_error"}, {}, False, UnavailableError, False),
         (401, {"error": "slow_down"}, {}, False, UnavailableError, False),
-        (401, None, {"retry-after": "30"}, False, UnavailableError, False),
+        (404, None, {"retry-after": "30"}, False, UnavailableError, False),
+        # A locked user may be told when to come back.
+        (423, None, {"retry-after": "30"}, False, ResponseError, True),
         # It does not ask to wait.
         (403, None, {"retry-after": "0"}, False, ResponseError, False),
         (401, None, {"retry-after": "Mon, 21 Nov 1994 09:00:00 GMT"}, False, ResponseError, True),
