@@ -250,6 +250,9 @@ class _Login:
             memory.credential = None
         if not error.is_about_values:
             return
+        # This task fails, so it waits for slow Variables once more: others must not send the same values.
+        memory.slow_reads = 0
+        was_alone, self._is_alone = self._is_alone, not self.settings.share_logins
         row = Row()
         with suppress(NotSharedError):
             # The refusal of the row becomes that of the memory.
@@ -260,3 +263,5 @@ class _Login:
         self._refusal = Refusal.of(error, memory.refusal, by=this_process(), is_cleared=self._is_cleared())
         memory.refusal, memory.cleared_try = self._refusal, cleared_try()
         self._write(replace(row, refusal=self._refusal))
+        # Variables that have failed may also lose this one.
+        memory.is_refusal_shared = memory.is_refusal_shared and not was_alone

@@ -316,6 +316,12 @@ def test_a_process_that_cannot_share_any_more_sends_a_rejected_password_once(fau
     assert simulation.posts == logins
 
 
+def test_a_rejected_password_is_sent_once_although_each_read_is_slow():
+    """So slow that each process logs in on its own."""
+    processes = [Process(start=60 * number) for number in range(5)]
+    assert run(*processes, outcomes=["rejected"], delays=[3.1, 0.0]) == ([RejectedError] * 5, 1)
+
+
 def test_a_process_that_cannot_claim_does_not_end_the_claim_of_another_one():
     processes, slow = [Process(), Process(), Process(start=7)], {("host 1", "write", "claim"): 5.0}
     assert run(*processes, writes={1: "error"}, slow=slow, login_seconds=[12])[1] == 2
