@@ -107,7 +107,8 @@ def _lines(conn_id: str, method: Method | None, *, login: bool) -> Iterator[Line
         settings = client.settings()
         text = f"Method {settings.method} ({METHOD_NAMES[settings.method]}), {settings.auth_url}."
         yield Line(name, "ok", " ".join([text, *settings.warnings]))
-        yield _shared_login(settings)
+        if not login:
+            yield _shared_login(settings)
         name = "Response"
         response = probe(settings, timeout=settings.timeout)
         yield from _response(response, login=login)
@@ -116,6 +117,8 @@ def _lines(conn_id: str, method: Method | None, *, login: bool) -> Iterator[Line
             result = client.authenticate(settings)
             forget_login(settings)
             yield Line(name, "ok", " ".join([result.summary(), *response_warnings(result.response)]))
+            # The login has ended a pause.
+            yield _shared_login(settings)
     except LoanAuthError as error:
         outcome: Literal["failed", "unknown"] = "unknown" if error.retryable else "failed"
         message = _message(error)

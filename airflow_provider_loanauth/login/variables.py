@@ -189,17 +189,18 @@ def forget_credential(settings: Settings) -> None:
     row = variables.read_row()
     if row.refusal is not None:
         variables.write_row(dataclasses.replace(row, credential=None))
-        return
-    # Not the claim, which may be that of a login under way.
-    delete_variable(variables.keys["login"])
+    else:
+        # Not the claim, which may be that of a login under way.
+        delete_variable(variables.keys["login"])
 
 
 def forget_login(settings: Settings) -> None:
-    """End the refusal of these values in this process, and delete their shared login if the database can be used."""
+    """End the refusal of these values in this process, and delete their shared login, if Variables can be used."""
     if memory := _MEMORIES.get(settings):
         memory.refusal = None
     # A test of the Connection has succeeded, also without that access. The Test button has a random connection id.
     with suppress(Exception):
+        delete_variable(LoginVariables(settings).keys["login"])
         for key in list_variables(f"loanauth.{settings.method}."):
             conn_id = key.split(".", 2)[2].rsplit(".", 2)[0]
             if key == LoginVariables(dataclasses.replace(settings, conn_id=conn_id)).keys["login"]:
