@@ -76,26 +76,11 @@ def encoded_forms(secret: str) -> list[str]:
         # Lower-case escapes are valid too (RFC 3986 §2.1), and some proxies write them.
         lower_case = re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), escaped)
         forms += [escaped, quote(octets), quote_plus(octets), lower_case]
-        forms += _json_forms(secret)
+        forms += [json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]]
         # repr() escapes "'" only in text that also contains '"', and a secret is a part of some text.
         for literal in (repr(f'"{secret}')[2:-1], ascii(f'"{secret}')[2:-1], repr(b'"' + octets)[3:-1]):
             forms += [literal, literal.replace("\\'", "'")]
     return list(dict.fromkeys(forms))
-
-
-def _json_forms(secret: str) -> list[str]:
-    """Return a secret as the encoders of Python, PHP, .NET, Java (Gson) and Go write it."""
-    ascii_only, plain = json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
-    upper = re.sub(r"\\u[0-9a-f]{4}", lambda match: "\\u" + match[0][2:].upper(), ascii_only)
-    return [
-        ascii_only,
-        plain,
-        ascii_only.replace("/", "\\/"),
-        plain.replace("/", "\\/"),
-        re.sub(r"""\\"|[&'+<>`]""", lambda match: f"\\u{ord(match[0][-1]):04X}", upper),
-        re.sub("[&'<=>]", lambda match: f"\\u{ord(match[0]):04x}", plain),
-        re.sub("[&<>]", lambda match: f"\\u{ord(match[0]):04x}", plain),
-    ]
 
 
 def mask(secrets: Iterable[str]) -> None:
