@@ -1,8 +1,8 @@
 """One login for all processes of an Airflow, on any number of hosts.
 
 They share what the service has said: the last credential, and what it has refused since (``variables.py``). Whose turn
-it is to send a request is in ``lease.py``. A process that cannot
-share, or has waited long enough, goes on as if there were no others. The steps of a login are in ``_Login``.
+it is to send a request is in ``lease.py``. A process that cannot share, or has waited long enough, goes on as if there
+were no others. The steps of a login are in ``_Login``.
 """
 
 from __future__ import annotations
