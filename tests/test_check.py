@@ -4,9 +4,11 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from airflow_provider_loanauth import __version__
 from airflow_provider_loanauth.check import check_connection
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.service.error_responses import SENT_BY_EACH_TEST
 from airflow_provider_loanauth.system import system
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
@@ -64,6 +66,7 @@ def test_everything_is_right(check, sandbox):
     [request] = sandbox.requests()
     assert (request.method, request.path) == ("GET", "/")
     assert str(report).startswith("'checked' on ")
+    assert f" UTC, airflow-provider-loanauth {__version__}\n" in str(report)
     assert f"✓ Settings     Method jwt (Authen JWT), {sandbox.url}. Extra contains unknown" in str(report)
     assert str(report).endswith("\n\nUsable.")
 
@@ -110,7 +113,9 @@ def test_statuses(check, sandbox, where, status, line, outcome, exit_code, login
 def test_a_wrong_clock(check, sandbox, monkeypatch, seconds, text):
     """The clock of the service is that of this machine, and a header ``Date`` has no fractions of a second."""
     now = datetime(2026, 1, 2, 3, 4, 5, 300_000, tzinfo=timezone.utc)
-    monkeypatch.setattr("airflow_provider_loanauth.check.parse_http_date", lambda _: now.replace(microsecond=0))
+    monkeypatch.setattr(
+        "airflow_provider_loanauth.check.parse_http_date", lambda date: date and now.replace(microsecond=0)
+    )
     monkeypatch.setattr(system, "now", lambda: now + timedelta(seconds=seconds))
     report = check(connection_of(sandbox))
     assert results(report) == WITHOUT_LOGIN | ({"Clock": "failed"} if text else {})
@@ -130,6 +135,7 @@ def test_the_message_of_a_login_says_what_is_wrong_on_the_way(check, sandbox, ch
     report = check(connection_of(sandbox, **changed), login=True)
     assert results(report) == {"Fernet key": "ok", "Settings": "ok", "Response": outcome}
     assert message(report, "Response").startswith(words)
+    assert SENT_BY_EACH_TEST not in message(report, "Response")
     assert sandbox.counters().token == 0
 
 

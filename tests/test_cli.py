@@ -98,6 +98,7 @@ def test_an_error_of_the_command_itself(monkeypatch, capsys, failure, name, func
     [
         ([], "COMMAND"),
         (["check", CONN_ID, "--method", "basic"], "invalid choice"),
+        (["forget", CONN_ID, "--method", "basic"], "invalid choice"),
         (["forget"], "Enter a connection id, with or without --method, or --all alone."),
         (["forget", "--method", "jwt", "--all"], "or --all alone."),
         (["forget", "absent"], "Connection 'absent' has no shared login, and is not found here: check the id."),

@@ -49,10 +49,10 @@ def test_the_message_is_whole_and_an_asynchronous_function_is_awaited():
     async def tell(context):
         sent.append(context["loanauth_message"])
 
-    context = context_of(SealError(TEXT, conn_id="loanauth_default", method="jwt"), map_index=3)
+    context = context_of(SealError(TEXT, conn_id="loanauth_default", method="jwt"), map_index=0)
     LoanAuthFailedNotifier(tell)(context)
     LoanAuthFailedNotifier(lambda context: sent.append(context["loanauth_message"]))(context)
-    assert sent == [f"{BEGIN}[3]: {TEXT} (connection id 'loanauth_default', method 'jwt')"] * 2
+    assert sent == [f"{BEGIN}[0]: {TEXT} (connection id 'loanauth_default', method 'jwt')"] * 2
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,12 @@ def test_in_a_mapped_task_group_it_deletes_what_belongs_to_its_own_index(inside,
 
 def test_shared_deletes_the_login_of_each_credential_that_the_task_returned(delete, logins):
     logins("jwt.one", "los.two", "jwt.another")
+    forget(operator(), token("one"))
+    assert "jwt.one" in logins()
     odd = [token("odd/#id"), token("one", "../../x"), None, "plaintext", {"a": "dict"}]
     forget(operator(shared=True), [token("one"), token("two", "los"), *odd])
     assert logins() == {"jwt.another"}
-    assert delete.call_count == 1
+    assert delete.call_count == 2
 
 
 def test_nothing_is_deleted_if_the_shared_login_cannot_be(delete, sandbox, define):

@@ -4,10 +4,12 @@ import pytest
 
 from airflow_provider_loanauth.credentials import AccessToken
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
+from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
 
 
-def test_template_fields():
-    task = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="{{ params.c }}", method="{{ params.m }}")
+@pytest.mark.parametrize("kind", [LoanAuthOperator, LoanAuthSensor])
+def test_template_fields(kind):
+    task = kind(task_id="authenticate", loanauth_conn_id="{{ params.c }}", method="{{ params.m }}")
     task.render_template_fields({"params": {"c": "tenant_a", "m": "los"}})
     assert (task.hook.loanauth_conn_id, task.hook.method) == ("tenant_a", "los")
 

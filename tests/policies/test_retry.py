@@ -39,9 +39,10 @@ def pause(seconds):
     return ResponseError("made up", status=401, retry_after=seconds)
 
 
-def linked(link, inner):
+def linked(link, inner, *, is_hidden=False):
     error = ValueError("made up")
     setattr(error, link, inner)
+    error.__suppress_context__ = is_hidden
     return error
 
 
@@ -59,6 +60,8 @@ DEFAULT = ("default",)
         (ValueError("made up"), DEFAULT),
         (linked("__cause__", pause(120.0)), ("retry", 130.0, "A login can succeed after 120 s.")),
         (ConnectionError([pause(9.0), pause(6.0), ValueError()]), ("retry", 19.0, "A login can succeed after 9 s.")),
+        # The task has hidden it, with "from None".
+        (linked("__context__", pause(9.0), is_hidden=True), DEFAULT),
         # A task that uses something else instead, which fails, may succeed when it is tried again.
         (linked("__context__", RejectedError("made up", retry_after=DAY)), DEFAULT),
     ],

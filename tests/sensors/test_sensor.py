@@ -134,7 +134,8 @@ WHY = "The service was not available within {} s, the {} of the sensor. Last cau
 @each_mode
 def test_a_wait_ends_at_the_timeout(mode, soft_fail, connection, sandbox, context):
     sandbox.set_fault("status", where="token")
-    error = ended_by(lambda: sensor(mode, timeout=0, soft_fail=soft_fail).execute(context))
+    longer = dt.timedelta(hours=1)
+    error = ended_by(lambda: sensor(mode, timeout=0, execution_timeout=longer, soft_fail=soft_fail).execute(context))
     assert type(error) is (AirflowSkipException if soft_fail else AirflowSensorTimeout)
     assert str(error).startswith(WHY.format(0, "timeout"))
     assert sandbox.counters().token == 1

@@ -40,9 +40,9 @@ def _machine(monkeypatch, tmp_path):
 def test_the_octets_of_the_request(case, define, loopback, rerouted):
     define("wire", case.connection)
     loopback.responses = [case.response] * 2
-    hook = LoanAuthHook("wire")
-    named = {"jwt": hook.authen_jwt, "los": hook.authen_los, "ppe": hook.ppe_api_secret}
-    assert named[case.method]() == hook.authenticate() == case.expected
+    other = LoanAuthHook("wire", method="jwt" if case.method == "ppe" else "ppe")
+    named = {"jwt": other.authen_jwt, "los": other.authen_los, "ppe": other.ppe_api_secret}
+    assert named[case.method]() == LoanAuthHook("wire").authenticate() == case.expected
     raw, again = loopback.requests
     assert raw == again
     _, headers, body = split_message(raw)
