@@ -54,8 +54,8 @@ class BrowserUser:
         self.page.goto("/connections")
         self.page.get_by_role("row").filter(has_text=conn_id).get_by_role("button", name=button).click()
 
-    def add_connection(self, conn_id: str, fields: dict[str, str], method: str) -> None:
-        """Fill in the form and save it."""
+    def add_connection(self, conn_id: str, fields: dict[str, str], extra: dict[str, str]) -> None:
+        """Fill in the form for Authen JWT and save it."""
         self.page.goto("/connections")
         self.page.get_by_role("button", name="Add Connection").click()
         form = self.page.get_by_role("dialog")
@@ -63,11 +63,14 @@ class BrowserUser:
         form.get_by_label("Connection Type").fill("Loan Pricing")
         self.page.get_by_role("option", name="Loan Pricing Authentication").click()
         form.get_by_label("Auth URL").wait_for()
+        for name, value in fields.items():
+            form.locator(f"[name={name}]").fill(value)
+        # This hides the other fields.
         form.get_by_role("button", name="Extra Fields", exact=True).click()
         form.get_by_label("Method").click()
-        self.page.get_by_role("option", name=method).click()
-        for name, value in fields.items():
-            form.locator(f"[name={name}], [name=element_{name}]").fill(value)
+        self.page.get_by_role("option", name="Authen JWT").click()
+        for name, value in extra.items():
+            form.locator(f"[name=element_{name}]").fill(value)
         form.get_by_role("button", name="Save").click()
         form.wait_for(state="hidden")
 
@@ -86,9 +89,9 @@ class BrowserUser:
         """Press the Test button."""
         self._press(conn_id, "Test Connection")
         toast = self.page.locator("[data-scope=toast][data-part=root]").first
-        toast.wait_for()
+        message = toast.inner_text()
         self.save_page(f"result of Test, {conn_id}")
-        return toast.inner_text()
+        return message
 
     def test_on_2_11(self, fields: dict[str, str]) -> str:
         """Fill in the form of 2.11 and press its Test button."""
@@ -112,9 +115,7 @@ def browser_user(run: Run) -> Iterator[BrowserUser]:
     expect.set_options(timeout=TIMEOUT)
     try:
         with sync_playwright() as playwright, playwright.chromium.launch(executable_path=chromium) as browser:
-            page = browser.new_page(
-                base_url=run.airflow.url, viewport={"width": 1200, "height": 720}, locale="en-US", timezone_id="UTC"
-            )
+            page = browser.new_page(base_url=run.airflow.url, timezone_id="UTC")
             page.set_default_timeout(TIMEOUT)
             user = BrowserUser(page, run.pages)
             user.log_in(run.airflow.password)

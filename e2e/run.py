@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 EXAMPLE = "reprice_pipeline_jwt"
 BROWSER_VERSION = "3.3"
 VERSIONS = (BROWSER_VERSION, "2.11", "3.0", "3.1", "3.2")
-#: What a user enters besides the URL, by field of the form.
-ENTERED = {"login": USER.username, "password": USER.password, **JWT_FIELDS}
+LOGIN = {"login": USER.username, "password": USER.password}
 
 
 def run_common_steps(run: Run) -> None:
@@ -52,7 +51,7 @@ def add_in_form(run: Run, user: BrowserUser) -> None:
     """Add a Connection in the form of 3.3, edit it, and press Test."""
     run.recorder.step = "Test"
     host, _, port = run.sandbox.url.rpartition(":")
-    user.add_connection(CONN_ID, {"host": host, "port": port, "timeout": "20", **ENTERED}, "Authen JWT")
+    user.add_connection(CONN_ID, {"host": host, "port": port, **LOGIN}, {"timeout": "20", **JWT_FIELDS})
     run.check_message(user.test_connection(CONN_ID), f"Authenticated {USER.username!r} with Authen JWT")
     user.change_timeout(CONN_ID, "25")
     run.check_message(user.test_connection(CONN_ID), "with Authen JWT")
@@ -70,7 +69,7 @@ def open_pages(run: Run, user: BrowserUser, screenshots: Path) -> None:
         (f"{example}/tasks/authenticate/rendered_templates", "loanauth"),
         (f"{example}/tasks/authenticate/xcom", "sealed"),
         (f"{template}/tasks/price_with_header/rendered_templates", "***"),
-        (f"{printed}/tasks/print_it", "the secret is ***"),
+        (f"{printed}/tasks/print_it", "print_it"),
         ("/dags/price_by_template/code", "price_with_header"),
         ("/connections", CONN_ID),
         ("/variables", f"loanauth.jwt.{CONN_ID}"),
@@ -100,8 +99,8 @@ def run_steps(run: Run, screenshots: Path) -> None:
         if run.airflow.is_airflow_2:
             with browser_user(run) as user:
                 run.recorder.step = "Test in the form of 2.11"
-                message = user.test_on_2_11({"conn_id": "by_form", "host": run.sandbox.url, **ENTERED})
-                run.check_message(message, "with Authen JWT")
+                fields = {"conn_id": "by_form", "host": run.sandbox.url, **LOGIN, **JWT_FIELDS}
+                run.check_message(user.test_on_2_11(fields), "with Authen JWT")
                 user.open_page("/connection/edit/1", "Client secret")
                 user.open_page("/home", "print_the_secret")
 

@@ -76,7 +76,8 @@ class Run:
 
     def connection(self, **changed: Any) -> dict[str, Any]:
         """Return the Connection for Authen JWT, as the REST API expects it."""
-        return jwt_connection(self.sandbox.url, **{"extra": {}, **changed})
+        host, _, port = self.sandbox.url.rpartition(":")
+        return jwt_connection(host, **{"port": int(port), "extra": {}, **changed})
 
     def add(self, connection: dict[str, Any]) -> None:
         """Add a Connection with the REST API."""
@@ -86,7 +87,7 @@ class Run:
     def check_connections(self) -> None:
         """Add Connections for the other methods, and test each Connection, also a wrong one."""
         self.recorder.step = "Test"
-        # From 3.1 on, Airflow replaces the mask that its form shows with the stored secret.
+        # From 3.1 on, Airflow replaces the mask that its form shows with the stored secret of the same host and port.
         masked = "literally '***'" if self.airflow.version in ("2.11", "3.0") else "with Authen JWT"
         tests = [
             (self.connection(), f"Authenticated {USER.username!r} with Authen JWT"),

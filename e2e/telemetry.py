@@ -12,7 +12,6 @@ class MetricsServer:
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
-        #: One metric each.
         self.received: list[str] = []
         #: The environment variables by which Airflow sends its metrics to this server, with tags.
         self.environment = {
