@@ -1,5 +1,4 @@
-"""
-Real DAGs against the sandbox, run as ``airflow dags test`` runs them, with marked secrets everywhere.
+"""Real DAGs against the sandbox, run as ``airflow dags test`` runs them, with marked secrets everywhere.
 
 ``airflow dags test`` masks nothing, so a value that is not found in the database, logs and output was never written.
 """

@@ -1,7 +1,4 @@
-"""
-Airflow raises the time-out of a task from a signal handler, at any moment: here, when a function of the package or of
-``requests`` begins or returns. The exception that leaves the package contains no secret.
-"""
+"""A time-out, which Airflow raises at any moment: here, when a function begins or returns. It contains no secret."""
 
 from __future__ import annotations
 

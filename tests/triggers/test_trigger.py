@@ -70,6 +70,18 @@ def test_the_spread_grows_with_the_number_of_triggers_up_to_one_interval(number,
     assert delays != sorted(delays) or number <= 2
 
 
+def test_the_spread_ends_at_the_deadline():
+    events, _ = recover([Sensor(time_left=70)] * 1000)
+    assert 69 < max(event.at for event in events) <= 70 + ROUNDING
+
+
+def test_a_trigger_that_joins_waits_for_an_interval_of_its_own():
+    """Its sensor has just poked, and the request of another one responds."""
+    (_, joined), requests = recover([Sensor(), Sensor(joins=50)])
+    assert requests == [60]
+    assert 110 <= joined.at < 111
+
+
 def test_without_a_response_a_sensor_tries_to_log_in_once_an_hour():
     """The address may respond with 5xx to each request without credentials, or the triggerer may have no network."""
     sensors = [*[Sensor(time_left=7 * 86_400)] * 100, *[Sensor(interval=7200)] * 20, Sensor(time_left=1700)]
