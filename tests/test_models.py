@@ -28,7 +28,6 @@ def differences(response):
 
 
 def test_a_complete_response():
-    """The interface has 22 fields."""
     assert len(FULL) == len(dataclasses.fields(TokenResponse)) - 1 == 22
     assert from_json(TokenResponse, FULL) == FULL_TOKEN
     assert from_json(ApiSecretResponse, SECRET) == ApiSecretResponse(**SECRET)
@@ -89,7 +88,6 @@ def test_expires_in_as_a_numeric_string_counts(value, expected):
     ("name", "value"), [("resetPasswordRequired", True), ("registrationIncomplete", True), ("enabled", False)]
 )
 def test_what_people_are_told_of_a_response(name, value):
-    """`service/test_client.py` has the limits of sessions."""
     response = from_json(TokenResponse, {"access_token": "t", "temporary": False, "fromLP": True, name: value})
     assert [*response_warnings(response)][1:] == [f'The response contains "{name}": {str(value).lower()}.']
 

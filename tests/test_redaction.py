@@ -54,7 +54,6 @@ def test_forms(value):
 
 
 def test_each_form_is_masked_in_this_process_and_told_to_its_supervisor(monkeypatch):
-    """`hooks/test_hook.py` has the secrets of each request."""
     told = []
     monkeypatch.setattr(redaction, "mask_secret", told.append)
     mask([AWKWARD])

@@ -89,6 +89,8 @@ class _Login:
         #: What was shared when this login began, and when it last looked.
         self._first_row: Row | None = None
         self._row = Row()
+        #: What was shared when Variables became too slow.
+        self._shared_row: Row | None = None
         #: With what this login was refused; the refusal of another one whose end it has waited for.
         self._refusal: Refusal | None = None
         self._waited_for: Refusal | None = None
@@ -193,6 +195,8 @@ class _Login:
             _log.info("Logins cannot be shared with other tasks (%s): each process logs in on its own.", reason)
         self._memory.not_shared_until = system.monotonic() + NOT_SHARED_SECONDS
         self._lease.release()
+        if self._first_row and self._memory.slow_reads:
+            self._shared_row = self._row
         self._is_alone, self._first_row = True, None
 
     def _take_over(self, row: Row) -> ActiveCredential | None:
@@ -250,9 +254,9 @@ class _Login:
             memory.credential = None
         if not error.is_about_values:
             return
-        # This task fails, so it waits for slow Variables once more: others must not send the same values.
-        memory.slow_reads = 0
-        was_alone, self._is_alone = self._is_alone, not self.settings.share_logins
+        if self._shared_row is not None and self.need.must_log_in:
+            # This task fails, so it waits for slow Variables once more: others must not send the same values.
+            memory.slow_reads, self._is_alone, self._row = 0, False, self._shared_row
         row = Row()
         with suppress(NotSharedError):
             # The refusal of the row becomes that of the memory.
@@ -263,5 +267,3 @@ class _Login:
         self._refusal = Refusal.of(error, memory.refusal, by=this_process(), is_cleared=self._is_cleared())
         memory.refusal, memory.cleared_try = self._refusal, cleared_try()
         self._write(replace(row, refusal=self._refusal))
-        # Variables that have failed may also lose this one.
-        memory.is_refusal_shared = memory.is_refusal_shared and not was_alone

@@ -49,7 +49,6 @@ def test_it_pulls_the_value_of_its_task_and_of_its_own_index(world, pulled, in_t
 
 @pytest.mark.processes
 def test_the_operator_prices_with_one_login_a_run_also_if_it_is_mapped(metadata_template, tmp_path):
-    """``project/test_code_blocks.py`` has the hook."""
     shutil.copy(metadata_template, tmp_path)
     with running_sandbox() as sandbox:
         env = dict([conn_variable("http_ppe", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_PPE"])])

@@ -66,7 +66,6 @@ def connection(tls_sandbox, define, bundle, monkeypatch):
 
 
 def test_a_login_and_a_probe_go_through_it(proxy, connection, tls_sandbox, target):
-    """Triggers have a proxy of their own: `triggers/test_probe.py`."""
     connection(proxy.url(WRITTEN))
     LoanAuthHook().get_credential()
     for form in (PASSWORD, CREDENTIALS, WRITTEN, quote(PASSWORD, safe="")):

@@ -242,7 +242,6 @@ def test_a_certificate(options, message, authority):
 
 
 def test_only_the_log_records_of_a_login_are_left_out(logs):
-    """`integration/test_secrets.py` has the logs of urllib3 at DEBUG, and Sentry."""
     logger = logging.getLogger("urllib3.connectionpool")
     with unrecorded():
         logger.debug("of the login")
