@@ -52,10 +52,17 @@ def _made_up(label: str, number: str) -> Company:
     )
 
 
-def change_password(accounts: Sequence[Company], username: str, password: str) -> tuple[Company, ...]:
-    """Return the accounts with another password of a user."""
+def check_username(accounts: Sequence[Company], username: str) -> None:
+    """Check that an account has this username."""
     if username not in {user.username for company in accounts for user in company.users}:
         raise ValueError("no account has this username")
+
+
+def change_password(accounts: Sequence[Company], username: str, password: str) -> tuple[Company, ...]:
+    """Return the accounts with another password of a user."""
+    check_username(accounts, username)
+    if not isinstance(password, str):
+        raise TypeError("the password is not a text")
 
     def changed(user: User) -> User:
         return replace(user, password=password) if user.username == username else user

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from loanauth_sandbox.accounts import Company, change_password
+from loanauth_sandbox.accounts import Company, change_password, check_username
 from loanauth_sandbox.faults import Certificate, Fault, Refuse, Stall, load_faults, make_fault
 from loanauth_sandbox.listener import Listener
 from loanauth_sandbox.log import LogEntry
@@ -64,7 +64,11 @@ class Commands:
             self._state.issuer.revoke(user)
 
     async def unlock(self, user: str) -> None:
-        """Unlock a user, given by the username, whom the fault ``lockout`` has locked."""
+        """Unlock a user, given by the username, whom the fault ``lockout`` has locked.
+
+        :raises ValueError: if there is no such user.
+        """
+        check_username(self._state.accounts, user)
         del self._state.wrong_passwords[user]
 
     async def set_settings(self, /, **values: Any) -> None:

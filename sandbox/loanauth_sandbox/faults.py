@@ -299,7 +299,12 @@ def make_fault(kind: str, **members: Any) -> Fault:
     """Build a fault. The members are those of a request fault, and the parameters of its kind."""
     if kind not in KINDS:
         raise ValueError(f"no such kind; there are {', '.join(KINDS)}")
-    return KINDS[kind].model_validate(members)
+    try:
+        return KINDS[kind].model_validate(members)
+    except pydantic.ValidationError as error:
+        # Not its own text, which has several lines and a link.
+        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        raise ValueError(f"{kind}: {'; '.join(wrong)}") from None
 
 
 def load_faults(value: Any) -> list[Fault]:

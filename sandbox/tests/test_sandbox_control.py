@@ -93,6 +93,8 @@ def test_a_password_changes_and_a_user_is_locked_and_unlocked(sandbox, control):
     ("route", "body", "message"),
     [
         ("PUT /password", {"user": "hush", "password": "hush"}, "no account has this username"),
+        ("PUT /password", {"user": "pat@lender.example", "password": 5}, "not a JSON object with the members of"),
+        ("POST /unlock", {"user": "hush"}, "no account has this username"),
         ("POST /unlock", ["hush"], "not a JSON object with the members of this request"),
         ("PUT /fault", {"kind": "certificate"}, "started with TLS"),
     ],

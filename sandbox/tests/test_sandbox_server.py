@@ -127,10 +127,10 @@ def test_a_fault_meets_its_endpoint_only(sandbox, where):
     ("fault", "message"),
     [
         ({"kind": "nonsense"}, "no such kind"),
-        ({"kind": "latency", "where": "here"}, "Latency\nwhere\n  Input should be 'token', "),
-        ({"kind": "latency", "times": 0}, "times\n  Input should be greater than or equal to 1"),
-        ({"kind": "redirect", "location": "a\r\nb"}, "location\n  String should match pattern"),
-        ({"kind": "refuse", "times": 1}, "times\n  Extra inputs are not permitted"),
+        ({"kind": "latency", "where": "here"}, "latency: where: Input should be 'token', "),
+        ({"kind": "latency", "times": 0}, "latency: times: Input should be greater than or equal to 1"),
+        ({"kind": "redirect", "location": "a\r\nb"}, "redirect: location: String should match pattern"),
+        ({"kind": "refuse", "times": 1}, "refuse: times: Extra inputs are not permitted"),
         ([{"kind": "hang"}, None], "a member kind"),
     ],
 )
