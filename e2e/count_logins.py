@@ -19,7 +19,7 @@ from e2e.batch import Batches
 from e2e.executors import EXECUTORS
 from e2e.marked_secrets import CHANGED_PASSWORD, COMPANY, MARKED_SECRETS, Recorder
 from e2e.rest_responses import collect_responses
-from e2e.scenarios import SCENARIOS, chaos
+from e2e.scenarios import REMOTE, SCENARIOS, chaos
 from e2e.steps import EndToEndError
 from e2e.versions import parser_for, run_each
 from loanauth_sandbox.server import running_sandbox
@@ -125,11 +125,12 @@ def main() -> int:
         print(f"Name an executor: {', '.join(EXECUTORS)}")
         return 2
     parser = parser_for(__doc__, EXECUTORS[executor].versions)
-    parser.set_defaults(executor=executor)
+    parser.set_defaults(executor=executor, chaos=None)
     names = [scenario.__name__ for scenario in SCENARIOS]
     parser.add_argument("--only", action="append", choices=names, help="run this scenario (default: all)")
-    parser.add_argument("--chaos", type=int, metavar="SEED", help="kill things at random instead, as SEED decides")
-    parser.add_argument("--batches", type=int, default=20, metavar="N", help="with --chaos: so many (default: 20)")
+    if executor in REMOTE:
+        parser.add_argument("--chaos", type=int, metavar="SEED", help="kill things at random instead, as SEED decides")
+        parser.add_argument("--batches", type=int, default=20, metavar="N", help="with --chaos: so many (default: 20)")
     options = parser.parse_args(arguments)
     versions = options.versions or EXECUTORS[executor].versions
     return run_each(versions, partial(run, options=options), keep=options.keep)

@@ -342,9 +342,9 @@ class KubernetesAirflow(ExecutorAirflow):
             "AIRFLOW__LOGGING__BASE_LOG_FOLDER": f"{self.home_of_pods}/logs",
             "AIRFLOW_CONN_LOANAUTH_JWT": connection_variable(self.sandbox_url, password=password),
         }
-        self._if_found(self.cluster.delete_namespaced_secret, self.secret, self.namespace)
         body = {"metadata": {"name": self.secret}, "stringData": self.settings_of_tasks() | settings}
-        self.cluster.create_namespaced_secret(self.namespace, body)
+        if not self._found(self.cluster.replace_namespaced_secret, self.secret, self.namespace, body):
+            self.cluster.create_namespaced_secret(self.namespace, body)
 
     def recover(self, programs: Programs) -> None:
         """Write the right password."""
@@ -358,16 +358,19 @@ class KubernetesAirflow(ExecutorAirflow):
 
     def kill(self, programs: Programs, name: str) -> None:  # noqa: ARG002 - for Celery
         """Delete a pod without grace."""
-        self._if_found(self.cluster.delete_namespaced_pod, name, self.namespace, grace_period_seconds=0)
+        self._found(self.cluster.delete_namespaced_pod, name, self.namespace, grace_period_seconds=0)
 
-    def _if_found(self, delete: Any, *arguments: Any, **options: Any) -> None:
+    def _found(self, request: Any, *arguments: Any, **options: Any) -> bool:
+        """Send a request; return whether its object was there."""
         from kubernetes.client import ApiException
 
         try:
-            delete(*arguments, **options)
+            request(*arguments, **options)
         except ApiException as error:
             if error.status != NOT_FOUND:
                 raise
+            return False
+        return True
 
     def stored(self) -> list[tuple[str, str, bytes]]:
         """Return everything that Kubernetes stores in the namespace, without Secrets."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from e2e.batch import Batches
 
-Scenario = "Callable[[Batches, str], list[str]]"
-
 SENSORS = 50
 LOGIN_SECONDS = 4  # of a login during which something goes wrong
 #: Maximum of seconds until another task takes over from one that was killed. Its claim ends ten seconds after its last
@@ -273,8 +271,7 @@ def chaos(batches: Batches, run_id: str, rng: random.Random) -> list[str]:
         airflow.kill(batches.programs, target)
         kills += 1
         between += bool(targets[target] & (claimants | batches.claimants()))
-        if not isinstance(airflow, LocalAirflow):
-            airflow.recover(batches.programs)
+        airflow.recover(batches.programs)
     print(f"  {kills} kills, {between} of them of a task that logged in", flush=True)
     batches.end(run_id)
     return batches.judge(run_id, logins=1, extra=between)
