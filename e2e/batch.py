@@ -41,8 +41,8 @@ def write_dags(to: Path, numbers: Iterable[int], loans: int, *, waits: bool = Tr
     source = source.replace("NUMBERS = range(6)", f"NUMBERS = {[*numbers]}").replace("LOANS = 3", f"LOANS = {loans}")
     (to / "batches.py").write_text(source)
     if waits:
-        for name in ("e2e/dags/waits_and_retries.py", "tests/dags/fifty_waiting.py"):
-            shutil.copy(ROOT / name, to)
+        for name in ("waits_and_retries.py", "fifty_waiting.py"):
+            shutil.copy(ROOT / "e2e" / "dags" / name, to)
 
 
 def connection_variable(url: str, **changed: str) -> str:

@@ -16,7 +16,7 @@ from scripts.programs import ProgramError
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from e2e.batch import Batches
 
@@ -200,14 +200,11 @@ def waits_that_end(batches: Batches, run_id: str) -> list[str]:
     airflow.unpause(dag_id)
     airflow.trigger(dag_id, run_id, {})
     airflow.wait_for_run(batches.programs, dag_id, run_id, expected="failed")
-    tasks = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances"
-    for task in airflow.get(tasks)[1]["task_instances"]:
-        task_id, state, duration = task["task_id"], task["state"], task["duration"]
+    for task_id, state, log in _ended_tasks(batches, dag_id, run_id):
         _, limit, end = task_id.split("-")
-        log = airflow.request("GET", f"{tasks}/{task_id}/logs/1?full_content=true", text=True)[1]
         said = re.search(r"The service (was not available within [^:]*: [^:]*|responded without TLS)", log)
         text = said[0] if said else "no reason"
-        print(f"  {task_id}: {state} after {duration:.0f} s: {text}", flush=True)
+        print(f"  {task_id}: {state}: {text}", flush=True)
         expected = "The service responded without TLS"
         if limit != "wrong_scheme":
             cause = "The service could not be reached"
@@ -215,6 +212,32 @@ def waits_that_end(batches: Batches, run_id: str) -> list[str]:
         if state != {"fails": "failed", "skips": "skipped"}[end] or text != expected:
             problems.append(f"{task_id} did not end as it should; its log ends with: {log[-2000:]}")
     return problems
+
+
+def authenticating_triggers(batches: Batches, run_id: str) -> list[str]:
+    """Run triggers that authenticate. Those that would block the event loop of the triggerer must fail."""
+    airflow, dag_id, problems = batches.airflow, "authenticating_triggers", []
+    airflow.wait_for_dag(batches.programs, dag_id)
+    airflow.unpause(dag_id)
+    airflow.trigger(dag_id, run_id, {})
+    airflow.wait_for_run(batches.programs, dag_id, run_id, expected="failed")
+    for task_id, state, log in _ended_tasks(batches, dag_id, run_id):
+        print(f"  {task_id}: {state}", flush=True)
+        is_right = state == "success"
+        if task_id.startswith("wrong_"):
+            is_right = state == "failed" and "get_credential() would block the event loop of the triggerer" in log
+        if not is_right:
+            problems.append(f"{task_id} did not end as it should; its log ends with: {log[-2000:]}")
+    return problems
+
+
+def _ended_tasks(batches: Batches, dag_id: str, run_id: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the id, the state and the log of each task of a run."""
+    airflow, tasks = batches.airflow, f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances"
+    for task in airflow.get(tasks)[1]["task_instances"]:
+        task_id = task["task_id"]
+        _, log = airflow.request("GET", f"{tasks}/{task_id}/logs/1?full_content=true", text=True)
+        yield task_id, task["state"], log
 
 
 #: Failures of logins that end before Airflow's last retry: the DAG, and the least seconds that its run takes.
@@ -292,5 +315,6 @@ SCENARIOS: dict[Callable[[Batches, str], list[str]], tuple[tuple[str, ...], tupl
     deferred_sensors: (REMOTE, ()),
     deleted_variables: (("celery",), ()),
     waits_that_end: (("local",), ()),
+    authenticating_triggers: (("local",), ()),
     retried_logins: (("local",), ("2.11", "3.2", "3.3")),
 }

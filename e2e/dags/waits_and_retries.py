@@ -1,6 +1,6 @@
-"""Sensors whose service never responds, and tasks whose login is retried. For Airflow 2.11 to 3.3.
+"""Sensors whose service never responds, triggers that authenticate, and tasks whose login is retried.
 
-Each sensor has the name of its mode, of what ends it, and of the end.
+For Airflow 2.11 to 3.3. Each sensor has the name of its mode, of what ends it, and of the end.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ except ImportError:  # Airflow 2.11
 
 from airflow_provider_loanauth.operators.loanauth import LoanAuthOperator
 from airflow_provider_loanauth.sensors.loanauth import LoanAuthSensor
+from e2e.triggers import WaitingOperator
 
 START = pendulum.datetime(2026, 1, 1, tz="UTC")
 # Airflow fails a rescheduled task if it schedules the next poke before it knows that the last one has ended.
@@ -43,6 +44,11 @@ with DAG("waits_that_end", schedule=None, start_date=START, max_active_tasks=4):
             **MODES[mode],
             **LIMITS[limit],
         )
+
+with DAG("authenticating_triggers", schedule=None, start_date=START):
+    for number in range(2):
+        WaitingOperator(task_id=f"right_{number}", blocks=False)
+        WaitingOperator(task_id=f"wrong_{number}", blocks=True)
 
 for dag_id, seconds in {"retried_login": 200, "retried_soon": 10}.items():
     with DAG(dag_id, schedule=None, start_date=START):
