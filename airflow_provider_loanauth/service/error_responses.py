@@ -15,8 +15,8 @@ from airflow_provider_loanauth.redaction import encoded_forms
 
 #: Characters; a longer text of the service is not shown.
 MAX_TEXT_LENGTH = 200
-#: Escapes of URLs, HTML, JSON and Python, and the beginning of a tag.
-_ESCAPE = r"%u?[0-9A-Fa-f]{2}|&#|&\w+;|[\\<]"
+#: Plain words and numbers. Escapes, tags, and what is encoded in Base64 or as hexadecimal digits, are others.
+_WORDS = r"(?:[ .,:;'@()-]*(?:[A-Za-z_]{1,20}\d{0,3}|\d{1,5})(?=[ .,:;'@()-]|$))+[ .,:;'@()-]*"
 #: Longest ``Retry-After`` that is obeyed, in seconds. A service may send any number.
 MAX_RETRY_AFTER = 3600.0
 
@@ -124,23 +124,18 @@ def error_details(document: dict[str, Any], secrets: Iterable[str]) -> str:
 
 
 def safe_text(text: Any, secrets: Iterable[str]) -> str | None:
-    """Return a text of the service if it is short, printable, and contains no escapes and no secret that was sent."""
-    if not isinstance(text, str) or len(text) > MAX_TEXT_LENGTH or not text.isprintable():
+    """Return a text of the service if it is short, of plain words, and contains no secret that was sent."""
+    if not isinstance(text, str) or len(text) > MAX_TEXT_LENGTH or not re.fullmatch(_WORDS, text, re.ASCII):
         return None
-    # Servers differ in the characters of a secret that they escape. Airflow 2.11 may show a "<" as HTML.
-    if re.search(_ESCAPE, text):
-        return None
-    # Some servers read UTF-8 as Latin-1 or, on Windows, as its superset. In a form, "+" is a space.
-    readings = [_folded(one) for one in (text, text.encode("cp1252", "replace").decode("utf-8", "replace"))]
-    # Some write a secret in lower or upper case, or without the spaces around it.
+    # Some servers write a secret in lower or upper case, or without the spaces around it.
     hidden = {one for secret in secrets for one in (secret, secret.strip()) if one}
-    forms = [_folded(form) for one in hidden for form in encoded_forms(one)]
-    if any(form in one for one in readings for form in forms):
+    if any(_folded(form) in _folded(text) for one in hidden for form in encoded_forms(one)):
         return None
     return text.strip().removesuffix(".") or None
 
 
 def _folded(text: str) -> str:
+    # In a form, "+" is a space.
     return text.replace("+", " ").casefold()
 
 

@@ -9,7 +9,6 @@ import pytest
 from airflow_provider_loanauth.exceptions import RejectedError, ResponseError, UnavailableError
 from airflow_provider_loanauth.redaction import encoded_forms
 from airflow_provider_loanauth.service.error_responses import (
-    MAX_TEXT_LENGTH,
     error_details,
     is_unavailable,
     parse_retry_after,
@@ -109,11 +108,15 @@ def test_other_errors_do_not_change_what_the_status_means(document):
         "No page ?next=%2F%3Fkey%3DCANARY%2520",
         "No page /CANARY%u0020",
         "<img src=x onerror=alert(1)>",
-        "x" * (MAX_TEXT_LENGTH + 1),
+        "ab " * 66 + "abc",
         "two\nlines",
         "an escape \x1b[31m",
-        "half \ud800 a character",
         "a bidi \u202e override",
+        "Not ✓",
+        # User and password as HTTP Basic sends them, and as hexadecimal digits.
+        "Bad credentials: cGF0OkNBTkFSWSA8cGFzcz4vw7w=",
+        "Bad credentials: 43414e415259203c706173733e2fc3bc",
+        "a" * 21,
         "   ",
         7,
     ],
@@ -123,24 +126,20 @@ def test_unsafe_text_is_not_shown(unsafe):
     assert error_details({"error": unsafe, "error_description": "Try again."}, ["", PASSWORD]) == " (Try again)"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("No page ?key=CANARY+pa+ss/üß", "No page ?key=CANARY+pa ss/üß", "Bad credentials for CANARY pa+ss/Ã¼ÃŸ"),
-        *("Bad key 'CANARY PA+SS/ÜSS'", "Bad key 'canary pa+ss/üß'", "Bad key Q0FOQVJZIHBhK3NzL8O8w58="),
-    ],
-)
+@pytest.mark.parametrize("text", ["CANARY pa ss", "for CANARY PA SS", "'canary pa ss'", "Bad key Q0FOQVJZIHBhK3Nz"])
 def test_text_with_a_secret_read_in_another_way_is_not_shown(text):
-    assert error_details({"message": text}, [" CANARY pa+ss/üß "]) == ""
+    assert error_details({"message": text}, [" CANARY pa+ss "]) == ""
 
 
 @pytest.mark.parametrize(
     ("document", "details"),
     [
         *((document, "") for document in ({}, {"other": "x"}, {"error": "grant!"})),
-        ({"message": "Not ✓"}, " (Not ✓)"),
-        ({"message": "50% of A & B, see /help?a=1&b=2"}, " (50% of A & B, see /help?a=1&b=2)"),
-        ({"message": "a" * MAX_TEXT_LENGTH}, f" ({'a' * MAX_TEXT_LENGTH})"),
+        (
+            {"message": "'pat@auth2.example' is locked (code 4012): wait."},
+            " ('pat@auth2.example' is locked (code 4012): wait)",
+        ),
+        ({"message": "ab " * 66 + "ab"}, f" ({'ab ' * 66}ab)"),
         ({"error": "e", "error_description": "d", "message": "m"}, " (e: d)"),
         # A code is one of a fixed list, so it repeats no password.
         ({"error": "invalid_grant", "error_description": "Bad credentials"}, " (invalid_grant: Bad credentials)"),
