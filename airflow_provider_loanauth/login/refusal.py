@@ -25,7 +25,7 @@ MAX_COUNT = 6
 #: Seconds for which a cleared task obeys the refusal of another cleared one, so that one of many tries for the others.
 CLEARED_SECONDS = 300.0
 #: Characters of a cause that the error of who obeys a refusal shows.
-MAX_CAUSE = 85
+MAX_CAUSE = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +98,11 @@ class Refusal(NotForXCom):
         return age < self.seconds
 
     def error(self, settings: Settings) -> LoanAuthError:
-        """Return the error of a login that sends nothing. The cause comes first, so that whoever cuts it keeps that."""
+        """Return the error of a login that sends nothing."""
         kind: type[LoanAuthError] = getattr(exceptions, self.kind, ResponseError)
-        # Without what the first error recommends, because the message has a recommendation of its own.
-        cause = shorten(self.message.partition(". ")[0], MAX_CAUSE, placeholder=" …")
+        cause = shorten(self.message, MAX_CAUSE, placeholder=" …")
         return kind(
-            f"{cause}, to {self.by} at {as_utc(self.at)}. {self._advice(settings)}",
+            f"{cause}. That was the response to {self.by} at {as_utc(self.at)}. {self._advice(settings)}",
             status=self.status,
             code=self.code,
             retry_after=self.until - system.time(),
