@@ -156,7 +156,7 @@ class Credential:
                 "cannot be opened: this process has a different Fernet key than the task that sealed it, or the value "
                 "is damaged. Set the same [core] fernet_key on every component. If the key was rotated, keep the old "
                 "one behind the new one (new,old) until the runs that began before have ended. If that is not "
-                "possible, clear the authenticating task."
+                "possible, clear the authenticating task together with this one."
             )
         raise SealError(f"The {self.label} {problem}", conn_id=self.conn_id, method=self.method)
 

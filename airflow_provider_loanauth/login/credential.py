@@ -182,7 +182,7 @@ class Need:
         old = self.old
         if old is not None and found.value == old.value:
             old.after_401 = found.after_401
-            if self.got_401 and not old.should_refresh_on(HTTPStatus.UNAUTHORIZED):
+            if self.got_401 and not found.should_refresh_on(HTTPStatus.UNAUTHORIZED):
                 return old
             # A service may return the same token again, with the seconds that are left.
             if self.got_401 or found.issued_at <= old.issued_at:

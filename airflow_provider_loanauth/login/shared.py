@@ -28,6 +28,8 @@ from airflow_provider_loanauth.system import system
 
 #: Seconds for which a process does without Variables, after they could not be used.
 NOT_SHARED_SECONDS = 60.0
+#: Seconds that slow Variables may take for a request with a valid credential, which then stays.
+MAX_DELAY_OF_REQUEST = 3.0
 
 _log = task_logger(__name__)
 
@@ -84,13 +86,12 @@ class _Login:
         self._memory, self._backoff = memory_of(settings), Backoff()
         self._variables = LoginVariables(settings)
         self._lease = Lease(self._variables, self._memory)
+        self._began = system.monotonic()
         #: Whether this process does without the others.
         self._is_alone = not settings.share_logins or system.monotonic() < self._memory.not_shared_until
         #: What was shared when this login began, and when it last looked.
         self._first_row: Row | None = None
         self._row = Row()
-        #: What was shared when Variables became too slow.
-        self._shared_row: Row | None = None
         #: With what this login was refused; the refusal of another one whose end it has waited for.
         self._refusal: Refusal | None = None
         self._waited_for: Refusal | None = None
@@ -159,7 +160,7 @@ class _Login:
 
     def _acquire_lease(self) -> ActiveCredential | None:
         """Claim the lease, or wait for it. Who has a valid credential waits for nobody, and for no slow Variable."""
-        if self.need.must_log_in or not self._memory.slow_reads:
+        if self.need.must_log_in or system.monotonic() - self._began < MAX_DELAY_OF_REQUEST:
             self._lease.acquire(wait=self.need.must_log_in)
         if self.need.must_log_in or self._lease.is_held:
             # Another one may have logged in meanwhile, so look at the row again.
@@ -178,12 +179,10 @@ class _Login:
         return row
 
     def _write(self, row: Row) -> None:
-        """Share what the service has said. What got a 401 is handed to nobody."""
+        """Share what the service has said."""
         self._memory.is_refusal_shared = False
         if self._is_alone:
             return
-        if self.need.is_unusable(row.credential):
-            row = replace(row, credential=None)
         try:
             self._variables.write_row(row)
             self._memory.is_refusal_shared = True
@@ -195,8 +194,6 @@ class _Login:
             _log.info("Logins cannot be shared with other tasks (%s): each process logs in on its own.", reason)
         self._memory.not_shared_until = system.monotonic() + NOT_SHARED_SECONDS
         self._lease.release()
-        if self._first_row and self._memory.slow_reads:
-            self._shared_row = self._row
         self._is_alone, self._first_row = True, None
 
     def _take_over(self, row: Row) -> ActiveCredential | None:
@@ -226,7 +223,7 @@ class _Login:
             self._waited_for = refusal
             return
         if self.need.is_unusable(self._row.credential):
-            self._write(replace(self._row, refusal=refusal))
+            self._write(replace(self._row, credential=None, refusal=refusal))
         error = refusal.error(self.settings)
         if self.need.must_log_in:
             telemetry.count_not_sent(self.settings, error)
@@ -254,9 +251,6 @@ class _Login:
             memory.credential = None
         if not error.is_about_values:
             return
-        if self._shared_row is not None and self.need.must_log_in:
-            # This task fails, so it waits for slow Variables once more: others must not send the same values.
-            memory.slow_reads, self._is_alone, self._row = 0, False, self._shared_row
         row = Row()
         with suppress(NotSharedError):
             # The refusal of the row becomes that of the memory.
@@ -266,4 +260,6 @@ class _Login:
             return
         self._refusal = Refusal.of(error, memory.refusal, by=this_process(), is_cleared=self._is_cleared())
         memory.refusal, memory.cleared_try = self._refusal, cleared_try()
+        if self.need.is_unusable(row.credential):
+            row = replace(row, credential=None)
         self._write(replace(row, refusal=self._refusal))

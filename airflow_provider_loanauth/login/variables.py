@@ -33,10 +33,6 @@ from airflow_provider_loanauth.system import system
 
 #: Increased when an earlier build could not use the sealed values any more. Another format counts as none.
 FORMAT = 1
-#: Variables are not used after so many reads in a row that each took longer than these seconds. One is tolerated: a
-#: single stall would end sharing for all.
-MAX_SLOW_READS, SLOW_SECONDS = 2, 3.0
-
 #: Characters that are stored of the name of a process.
 MAX_TEXT = 80
 #: Characters of a connection id that are in a key, and how many.
@@ -109,8 +105,6 @@ class Memory(NotForXCom):
     #: For the threads that wait for a login: how it failed while the service was unavailable, and its attempts.
     error: UnavailableError | None = None
     error_attempts: int = 0
-    #: How many reads of Variables in a row were slow.
-    slow_reads: int = 0
     #: Until when Variables are not used, because they could not be.
     not_shared_until: float = -math.inf
     #: The id of the last claim of another process, and when this one first saw it.
@@ -157,13 +151,9 @@ class LoginVariables:
 
     def read(self, kind: str, parse: Callable[[dict[str, Any]], R]) -> R | None:
         """Return what is stored as the ``login`` or the ``claim``; None if there is none that this reader can use."""
-        key, began = self.keys[kind], system.monotonic()
+        key = self.keys[kind]
         with _not_shared_if_it_fails():
             text = read_variable(key)
-        memory, is_slow = memory_of(self._settings), system.monotonic() - began > SLOW_SECONDS
-        memory.slow_reads = is_slow * (memory.slow_reads + 1)
-        if memory.slow_reads >= MAX_SLOW_READS:
-            raise NotSharedError("Variables are slow")
         if text is None:
             return None
         with _not_shared_if_it_fails(), suppress(*_OTHER_SHAPE):

@@ -278,12 +278,14 @@ class SimulatedService:
             self.kills -= 1
             self.time.current.dies_at = self.time.current.steps
         self.time.sleep(next(self._seconds))
-        if outcome != "ok":
+        if outcome in ERRORS:
             error = ERRORS[outcome]()
             self.errors.add(type(error))
             self.rejections[settings] += isinstance(error, RejectedError)
             raise error
         value = f"made-up-token-{len(self.issued)}"
+        if outcome == "same":
+            value = FIRST
         self.issued[value] = self.time.now + LIFETIME
         return AuthenticationResult(
             settings=settings,
