@@ -56,7 +56,10 @@ def base_address(host: str, *, schema: Any = None, port: Any = None) -> str:
             "begins with http, which would send the password unencrypted: use https (http is for loopback only).",
         ),
         (own_port not in (None, port), "contains a different port than the field Port: remove one of the two."),
-        (port is not None and port not in range(1, 65536), "has a port that is not between 1 and 65535: correct it."),
+        (
+            port is not None and port not in range(1, 65536),
+            "or the field Port has a port that is not between 1 and 65535: correct it.",
+        ),
         (
             path.lower().endswith("oauth/token") or "encodeaes128" in path.lower(),
             "contains the path of an endpoint: remove it, because the provider adds it.",

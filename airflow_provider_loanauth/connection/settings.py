@@ -16,7 +16,7 @@ from airflow_provider_loanauth.connection.address import FieldError, Proxy, base
 from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyGrant, Grant
 from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import SettingsError
-from airflow_provider_loanauth.metadata import CONN_FIELDS, CONN_TYPE, LABELS, Method
+from airflow_provider_loanauth.metadata import CONN_FIELDS, CONN_TYPE, HOOK_NAME, LABELS, Method
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 
 # Much longer values overflow the socket API.
@@ -88,7 +88,7 @@ def load(conn: Any, method: Method | None = None) -> Settings:
         "pricing": chosen and reader.pricing(chosen),
     }
     if chosen is None or reader.problems:
-        text = f"The Connection cannot be used: {' '.join(reader.problems)}"
+        text = f"The Connection cannot be used: {' '.join(reader.problems + reader.warnings)}"
         raise SettingsError(text, conn_id=conn.conn_id, method=chosen)
     if values["verify"] is False:
         reader.warnings.append(f"{LABELS['verify']} is false: whoever intercepts the connection can read passwords.")
@@ -108,6 +108,8 @@ class _FieldReader:
         self._extra: Any = None
         self.problems: list[str] = []
         self.warnings: list[str] = []
+        if conn.conn_type != CONN_TYPE:
+            self.warnings.append(f"The type of the Connection is not {HOOK_NAME}: correct it.")
         with suppress(TypeError, ValueError, RecursionError):
             self._extra = json.loads(conn.extra or "{}")
         if not isinstance(self._extra, dict):
@@ -174,7 +176,7 @@ class _FieldReader:
             return text
         # Airflow 3 masks no shorter value.
         minimum = conf.getint("logging", "min_length_masked_secret", fallback=5)
-        if len(text) < minimum:
+        if 0 < len(text) < minimum:
             self.warnings.append(
                 f"{label} is shorter than {minimum} characters, so Airflow cannot mask it in logs: use a longer value."
             )

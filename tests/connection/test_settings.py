@@ -31,6 +31,7 @@ REQUIRED_FIELDS = {
 def conn(extra=None, **changes):
     values = {
         "conn_id": "tenant_a",
+        "conn_type": "loanauth",
         "host": "https://auth.example",
         "schema": None,
         "port": None,
@@ -113,6 +114,14 @@ def test_unknown_extras_are_counted_and_not_shown():
     [warning] = load(conn(dict.fromkeys(names, "CANARY"))).warnings
     assert warning.startswith("Extra contains unknown fields (4), which are ignored")
     assert "CANARY" not in warning
+    # A misspelt field is also a missing one.
+    assert warning in problems(conn({"CANARY": "CANARY"}, host=None)).replace("(1)", "(4)")
+
+
+def test_a_connection_of_another_type_is_a_warning():
+    text = "The type of the Connection is not Loan Pricing Authentication: correct it."
+    assert load(conn(conn_type="CANARY")).warnings == (text,)
+    assert text in problems(conn(conn_type="http", login=None))
 
 
 def test_the_test_button_of_2_11_sends_each_field_twice():
