@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 CONN_ID = "loanauth_jwt"
 PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have a different host than authentication
 LOANS = Path(__file__).parent / "data" / "loans.csv"
-BATCH_SIZE = 10
+BATCH_SIZE = 20
 BATCHES_AT_ONCE = 4
 TIMEOUT = 30  # seconds for each loan
 

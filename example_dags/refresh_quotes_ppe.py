@@ -40,8 +40,8 @@ PRICING_URL = "loan_pricing_url"  # a Variable, because pricing may have a diffe
 LOANS = Path(__file__).parent / "data" / "loans.csv"
 
 # Starting a task takes longer than pricing a loan, so each task prices a batch of loans over one connection. A failed
-# task repeats its whole batch. Ten loans suit a total of forty; use fifty or more for thousands.
-BATCH_SIZE = 10
+# task repeats its whole batch. Twenty loans suit a total of forty; use fifty or more for thousands.
+BATCH_SIZE = 20
 # The service publishes no rate limits, so send few requests at the same time.
 BATCHES_AT_ONCE = 4
 TIMEOUT = 30  # seconds for each loan

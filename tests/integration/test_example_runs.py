@@ -52,7 +52,7 @@ def with_named_dag(home, name, port):
         text = (EXAMPLE_DAGS / f"{name}.py").read_text()
     # Intervals of half a minute and more, and many tasks, are too long for a test.
     text = re.sub(r"poke_interval=\d+,", "poke_interval=0.3,", text)
-    text = text.replace("LOANS = 1000\n", "LOANS = 200\n").replace("BATCH_SIZE = 10\n", "BATCH_SIZE = 20\n")
+    text = text.replace("LOANS = 1000\n", "LOANS = 200\n")
     # On 3.0, `DAG.test` fails a task that has an asset, because no scheduler has activated the asset; and a sensor that
     # was rescheduled, because it gets the time of its start as text.
     text = text.replace(", outlets=[LOGIN]", "").replace('mode="reschedule", ', "")
