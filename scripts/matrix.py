@@ -100,8 +100,7 @@ def environment(airflow: str, python: str, extra: str = "dev") -> Path:
     try:
         run_uv("venv", "--quiet", "--clear", "--python", python, str(directory))
         run_uv(
-            # The tests write no bytecode, so each of their programs would compile Airflow again.
-            *("pip", "install", "--quiet", "--compile-bytecode", "--python", str(executable), *versions),
+            *("pip", "install", "--quiet", "--python", str(executable), *versions),
             *("-e", f"{PROVIDER}[{extra}]", "-e", str(SANDBOX)),
         )
         # jsonschema, which Airflow loads, compiles the grammars of this optional library at each start: two seconds.

@@ -31,8 +31,6 @@ os.environ |= {
     "NETRC": os.devnull,
     # Each time that is stored or shown is in UTC, wherever the machine is.
     "TZ": "NPT-5:45",
-    # The suite may run twice in one checkout at the same time.
-    "PYTHONDONTWRITEBYTECODE": "1",
 }
 for _name in [*os.environ]:
     if _name.startswith("AIRFLOW_CONN_"):

@@ -45,7 +45,6 @@ def ran(metadata_template, tmp_path_factory):
         return SimpleNamespace(outcome=outcome, counters=sandbox.counters(), metrics=statsd.counts)
 
 
-@pytest.mark.smoke
 def test_taskflow_argument_mapped_tasks_nested_and_pulled(ran):
     states = ran.outcome.states("sealed_journey")
     assert set(states.values()) == {"success"}
@@ -59,7 +58,6 @@ def test_taskflow_argument_mapped_tasks_nested_and_pulled(ran):
     assert values < set(journey.values())
 
 
-@pytest.mark.smoke
 def test_all_loans_were_priced_with_one_login_for_each_connection(ran):
     # 1 argument, 3 mapped, 1 with a secret, 1 of the LOS run. The DAG that forgets takes over two of the logins.
     assert (ran.counters.prices.succeeded, ran.counters.prices.rejected) == (6, 0)
@@ -101,7 +99,6 @@ def test_the_metrics_of_tasks_arrive(ran):
     assert (ran.metrics["logins"], ran.metrics["rejected"]) == (3, 1), ran.metrics
 
 
-@pytest.mark.smoke
 def test_no_secret_is_anywhere(ran):
     hidden = {*SECRETS.values(), *ran.outcome.proofs.values()}
     assert len(hidden) > len(SECRETS)
