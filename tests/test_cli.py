@@ -47,12 +47,14 @@ def run(*arguments):
     return raised.value.code
 
 
-def test_the_connection_id(define, connection, capsys):
+def test_the_connection_id_the_method_and_whether_to_log_in(define, connection, sandbox, capsys):
     define("loanauth_default", connection)
-    assert run("check", "--method", "los") == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("'loanauth_default' on ")
-    assert "Method los" in printed
+    for options, logins in (["--method", "los"], 0), (["--method", "los", "--login"], 1):
+        assert run("check", *options) == 0
+        printed = capsys.readouterr().out
+        assert printed.startswith("'loanauth_default' on ")
+        assert "Method los" in printed
+        assert sandbox.counters().token == logins
     # One that is not known is shown whole.
     assert run("check", "loanauth_defualt", "--login") == 3
     assert capsys.readouterr().out.startswith("'loanauth_defualt' on ")
