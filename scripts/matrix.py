@@ -48,7 +48,7 @@ DEPEND_ON_AIRFLOW = (
     *("_compat", "connection", "hooks", "notifications", "operators", "sensors/test_sensor.py", "triggers"),
     *(file.name for file in sorted((ROOT / "tests").glob("test_*.py"))),
     *("auth/test_forks.py", "auth/test_text_for_a_credential.py", "integration/test_dags.py"),
-    *(f"integration/test_{name}.py" for name in ("faults", "monitoring", "secrets")),
+    *(f"integration/test_{name}.py" for name in ("monitoring", "secrets")),
     *("login/test_variables.py", "project/test_compatibility.py"),
 )
 #: Lines of the output of pytest that are shown if a test fails.

@@ -198,11 +198,12 @@ def test_the_variables_say_who_logged_in_and_what_was_refused(store, clock):
 
 def test_a_successful_test_ends_a_refusal_of_the_same_values_only(store, fernet, monkeypatch):
     """The Test button has a random connection id."""
-    for settings in (NEW, OLD):
+    dotted = settings_of(conn_id="one.two.three")
+    for settings in (NEW, OLD, dotted):
         publish(settings, REJECTION)
     before = {*store}
     login_variables.forget_login(settings_of(conn_id="random"))
-    assert before - {*store} == {LoginVariables(OLD).keys["login"]}
+    assert before - {*store} == {LoginVariables(one).keys["login"] for one in (OLD, dotted)}
     # Without access to the database, or without a Fernet key, nothing happens.
     for store.error, key in ((SdkError(403), FERNET_KEY), (None, "")):
         fernet(key)
@@ -211,12 +212,12 @@ def test_a_successful_test_ends_a_refusal_of_the_same_values_only(store, fernet,
     # It is not known which team this is.
     monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
     login_variables.forget_login(NEW)
-    assert len(before - {*store}) == 1
+    assert len(before - {*store}) == 2
     # A task of Airflow 3 cannot list Variables.
     monkeypatch.delenv("AIRFLOW__CORE__MULTI_TEAM")
     monkeypatch.setattr(login_variables, "list_variables", Mock(side_effect=RuntimeError))
     login_variables.forget_login(NEW)
-    assert before - {*store} == {LoginVariables(one).keys["login"] for one in (OLD, NEW)}
+    assert before - {*store} == {LoginVariables(one).keys["login"] for one in (OLD, NEW, dotted)}
 
 
 def test_a_credential_is_deleted_and_a_rejection_stays(store):
