@@ -31,7 +31,8 @@ def test_it_pulls_the_value_of_its_task_and_of_its_own_index(world, pulled, in_t
     tokens = {-1: None, None: pulled("loanauth_ppe"), 0: pulled(), 3: pulled("loanauth_los")}
     pulls = in_task(tokens, map_index=0, together_with="group.authenticate")
     assert LoanAuth.from_task("group.authenticate")()._credential is tokens[0]
-    assert LoanAuth.from_task("group.authenticate", map_indexes=3)()._credential is tokens[3]
+    auth = LoanAuth.from_task("group.authenticate", map_indexes=3, min_ttl=7)()
+    assert (auth._credential, auth._min_ttl) == (tokens[3], 7)
     assert pulls == [("group.authenticate", 0), ("group.authenticate", 3)]
     # Both tasks are mapped, each over something else. Only one authenticating instance may have succeeded.
     in_task(tokens, map_index=0)

@@ -261,6 +261,8 @@ def test_a_wrong_connection_is_an_error_of_the_first_request(world, call):
     of_default = call.LoanAuth.from_connection()
     with pytest.raises(LoanAuthError, match="loanauth_default"):
         call(world.url, of_default, json=loan())
+    with pytest.raises(LoanAuthError, match="API key is missing: method ppe requires it"):
+        call(world.url, call.LoanAuth.from_connection("loanauth_jwt", method="ppe"), json=loan())
 
 
 def test_used_by_another_library_it_names_the_right_import(pricing, pulled, call):

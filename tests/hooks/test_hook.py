@@ -75,6 +75,9 @@ def test_aget_credential_does_not_block_the_event_loop(all_methods, sandbox):
     # About 50 times where the loop is free, once or twice where it is blocked.
     assert asyncio.run(ticks_during(LoanAuthHook("tenant_a").aget_credential("los"))) >= 10
     assert set(sandbox.counters().by_method) == {"los"}
+    first = sandbox.counters().token
+    asyncio.run(LoanAuthHook("tenant_a").aget_credential("los", reuse=False))
+    assert sandbox.counters().token == first + 1
 
 
 def test_no_fernet_key_sends_nothing(all_methods, sandbox, fernet):

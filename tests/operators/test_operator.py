@@ -14,14 +14,14 @@ def test_template_fields(kind):
     assert (task.hook.loanauth_conn_id, task.hook.method) == ("tenant_a", "los")
 
 
-@pytest.mark.parametrize("seal", [True, False])
-def test_it_returns_the_shared_login_and_with_reuse_false_a_new_one(seal, define, variables, sandbox):
+@pytest.mark.parametrize("options", [{}, {"seal": False}])
+def test_it_returns_the_shared_login_and_with_reuse_false_a_new_one(options, define, variables, sandbox):
     define("tenant_a", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_JWT"])
     first, shared, new = (
-        LoanAuthOperator(task_id="authenticate", loanauth_conn_id="tenant_a", seal=seal, reuse=reuse).execute({})
-        for reuse in (True, True, False)
+        LoanAuthOperator(task_id="authenticate", loanauth_conn_id="tenant_a", **options, **reuse).execute({})
+        for reuse in ({}, {}, {"reuse": False})
     )
-    if seal:
+    if not options:
         assert (type(first), first.conn_id) == (AccessToken, "tenant_a")
         first, shared, new = first.value, shared.value, new.value
     assert first == shared != new
