@@ -25,7 +25,7 @@ MAX_COUNT = 6
 #: Seconds for which a cleared task obeys the refusal of another cleared one, so that one of many tries for the others.
 CLEARED_SECONDS = 300.0
 #: Characters of a cause that the error of who obeys a refusal shows.
-MAX_CAUSE = 200
+MAX_CAUSE = 85
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +100,11 @@ class Refusal(NotForXCom):
     def error(self, settings: Settings) -> LoanAuthError:
         """Return the error of a login that sends nothing."""
         kind: type[LoanAuthError] = getattr(exceptions, self.kind, ResponseError)
-        cause = shorten(self.message, MAX_CAUSE, placeholder=" …")
+        # What the service has said may be long; the rest names the wrong fields.
+        first, _, rest = self.message.partition(". ")
+        cause = f"{shorten(first, MAX_CAUSE, placeholder=' …')}, to {self.by} at {as_utc(self.at)}"
         return kind(
-            f"{cause}. That was the response to {self.by} at {as_utc(self.at)}. {self._advice(settings)}",
+            ". ".join(filter(None, (cause, rest, self._advice(settings)))),
             status=self.status,
             code=self.code,
             retry_after=self.until - system.time(),
