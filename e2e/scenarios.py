@@ -193,12 +193,8 @@ def _wait_for_second_login(batches: Batches, run_id: str, before: Callable[[], N
 
 def waits_that_end(batches: Batches, run_id: str) -> list[str]:
     """Run sensors whose service never responds. Each must end as its name says."""
-    airflow, dag_id, problems = batches.airflow, "waits_that_end", []
-    airflow.wait_for_dag(batches.programs, dag_id)
-    airflow.unpause(dag_id)
-    airflow.trigger(dag_id, run_id, {})
-    airflow.wait_for_run(batches.programs, dag_id, run_id, expected="failed")
-    for task_id, state, log in _ended_tasks(batches, dag_id, run_id):
+    problems = []
+    for task_id, state, log in _run_that_fails(batches, "waits_that_end", run_id):
         _, limit, end = task_id.split("-")
         said = re.search(r"The service (was not available within [^:]*: [^:]*|responded without TLS)", log)
         text = said[0] if said else "no reason"
@@ -214,12 +210,8 @@ def waits_that_end(batches: Batches, run_id: str) -> list[str]:
 
 def authenticating_triggers(batches: Batches, run_id: str) -> list[str]:
     """Run triggers that authenticate. Those that would block the event loop of the triggerer must fail."""
-    airflow, dag_id, problems = batches.airflow, "authenticating_triggers", []
-    airflow.wait_for_dag(batches.programs, dag_id)
-    airflow.unpause(dag_id)
-    airflow.trigger(dag_id, run_id, {})
-    airflow.wait_for_run(batches.programs, dag_id, run_id, expected="failed")
-    for task_id, state, log in _ended_tasks(batches, dag_id, run_id):
+    problems = []
+    for task_id, state, log in _run_that_fails(batches, "authenticating_triggers", run_id):
         print(f"  {task_id}: {state}", flush=True)
         is_right = state == "success"
         if task_id.startswith("wrong_"):
@@ -229,9 +221,13 @@ def authenticating_triggers(batches: Batches, run_id: str) -> list[str]:
     return problems
 
 
-def _ended_tasks(batches: Batches, dag_id: str, run_id: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the id, the state and the log of each task of a run."""
+def _run_that_fails(batches: Batches, dag_id: str, run_id: str) -> Iterator[tuple[str, str, str]]:
+    """Run a DAG, some of whose tasks must fail; yield the id, the state and the log of each task."""
     airflow, tasks = batches.airflow, f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances"
+    airflow.wait_for_dag(batches.programs, dag_id)
+    airflow.unpause(dag_id)
+    airflow.trigger(dag_id, run_id, {})
+    airflow.wait_for_run(batches.programs, dag_id, run_id, expected="failed")
     for task in airflow.get(tasks)[1]["task_instances"]:
         task_id = task["task_id"]
         _, log = airflow.request("GET", f"{tasks}/{task_id}/logs/1?full_content=true", text=True)

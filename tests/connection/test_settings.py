@@ -115,7 +115,7 @@ def test_unknown_extras_are_counted_and_not_shown():
     assert warning.startswith("Extra contains unknown fields (4), which are ignored")
     assert "CANARY" not in warning
     # A misspelt field is also a missing one.
-    assert warning in problems(conn({"CANARY": "CANARY"}, host=None)).replace("(1)", "(4)")
+    assert "Extra contains unknown fields (1)" in problems(conn({"CANARY": "CANARY"}, host=None))
 
 
 def test_a_connection_of_another_type_is_a_warning():
