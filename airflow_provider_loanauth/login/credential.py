@@ -182,10 +182,13 @@ class Need:
         old = self.old
         if old is not None and found.value == old.value:
             old.after_401 = found.after_401
-            if self.got_401 and not found.should_refresh_on(HTTPStatus.UNAUTHORIZED):
-                return old
-            # A service may return the same token again, with the seconds that are left.
-            if self.got_401 or found.issued_at <= old.issued_at:
+            if self.got_401 and found.should_refresh_on(HTTPStatus.UNAUTHORIZED):
+                return None
+            # A service may return the same token again, which is valid again.
+            if self.got_401:
+                return max(old, found, key=lambda one: one.issued_at)
+            # Or with the seconds that are left.
+            if found.issued_at <= old.issued_at:
                 return None
         if not self.accepts(found, is_new):
             return None

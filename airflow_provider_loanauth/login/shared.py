@@ -28,7 +28,7 @@ from airflow_provider_loanauth.system import system
 
 #: Seconds for which a process does without Variables, after they could not be used.
 NOT_SHARED_SECONDS = 60.0
-#: Seconds that slow Variables may take for a request with a valid credential, which then stays.
+#: Seconds after which a request with a valid credential claims nothing any more, because Variables are slow.
 MAX_DELAY_OF_REQUEST = 3.0
 
 _log = task_logger(__name__)
@@ -129,12 +129,18 @@ class _Login:
         return self.client.max_attempts if self.need.must_log_in else 1
 
     def _repeat(self) -> ActiveCredential:
-        """Do one step after the other. If Variables cannot be used, go on alone."""
+        """Do one step after the other. If Variables fail twice, go on alone."""
+        has_failed = False
         while True:
             try:
                 credential = self._step()
             except NotSharedError as reason:
-                self._go_on_alone(reason)
+                if has_failed or not self.need.must_log_in:
+                    self._go_on_alone(reason)
+                else:
+                    # Perhaps for a moment, in which many tasks have started.
+                    system.sleep(system.uniform(1, 3))
+                has_failed = True
                 continue
             if credential is not None:
                 return credential
@@ -159,7 +165,7 @@ class _Login:
         return None
 
     def _acquire_lease(self) -> ActiveCredential | None:
-        """Claim the lease, or wait for it. Who has a valid credential waits for nobody, and for no slow Variable."""
+        """Claim the lease, or wait for it. Who has a valid credential waits for nobody."""
         if self.need.must_log_in or system.monotonic() - self._began < MAX_DELAY_OF_REQUEST:
             self._lease.acquire(wait=self.need.must_log_in)
         if self.need.must_log_in or self._lease.is_held:
@@ -251,7 +257,7 @@ class _Login:
             memory.credential = None
         if not error.is_about_values:
             return
-        row = Row()
+        row = self._row
         with suppress(NotSharedError):
             # The refusal of the row becomes that of the memory.
             row = self._read()

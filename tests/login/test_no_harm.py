@@ -130,13 +130,15 @@ def test_an_expiry_without_a_herd(number):
     ("number", "options", "most"),
     [
         *((number, {"delays": [call / 2]}, 1) for number in (20, 300) for call in (0.02, 0.3, 1.0)),
+        *((20, {"delays": [call, 0.0]}, 1) for call in (3.1, 5.0)),
+        *((60, {"down": [(begin, begin + 0.2)]}, 1) for begin in (0.5, 1.0, 2.0, 3.0)),
         *((300, {"stall": (0.9, 0.9 + seconds)}, 3) for seconds in (1, 3, 8)),
         (60, {"login_seconds": [8.0]}, 2),
         (60, {"login_seconds": [20.0]}, 5),
     ],
 )
 def test_how_often_many_processes_send_a_wrong_password(number, options, most):
-    """Whether the calls of the store are slow, or it stalls for all, or the service is slow."""
+    """Whether the calls of the store are slow, it fails or stalls for all, or the service is slow."""
     for seed in range(2):
         order = Random(seed)
         processes = [Process(start=order.uniform(0, 2)) for _ in range(number)]

@@ -193,7 +193,7 @@ class SimulatedStore:
         #: All texts that each key had, the last one last; None: there is none.
         self.texts = defaultdict(lambda: [None])
         self.down, self._stall = down, stall
-        self.delays = cycle(delays)
+        self._delays = cycle(delays)
         self._free_at = [0.0] * round((capacity or 0) * 0.02)
         self._writes, self._numbers = writes or {}, count()
         self._tampering = sorted(tampering, key=lambda one: one[0])
@@ -217,13 +217,13 @@ class SimulatedStore:
     def _request(self, what, key):
         process, kind = self.time.current, key.rpartition(".")[2]
         process.requests += 1
-        delay, after = next(self.delays), 0.01
+        delay, after = next(self._delays), 0.01
         if self._free_at:
             starts = max(self.time.now, heapq.heappop(self._free_at))
             heapq.heappush(self._free_at, starts + 0.02)
             delay = starts + 0.01 - self.time.now
         else:
-            delay, after = self._slow.pop((process.host, what, kind), delay), next(self.delays)
+            delay, after = self._slow.pop((process.host, what, kind), delay), next(self._delays)
         if self._stall[0] <= self.time.now + delay < self._stall[1]:
             delay += self._stall[1] - self.time.now
         self.time.sleep(delay)
@@ -355,8 +355,7 @@ class Simulation:
         with pytest.MonkeyPatch.context() as patch:
             for name, function in replaced.items():
                 patch.setattr(system, name, function)
-            for module in (shared, variables):
-                patch.setattr(module, "memory_of", lambda settings: self.time.current.memories[settings])
+            patch.setattr(shared, "memory_of", lambda settings: self.time.current.memories[settings])
             patch.setattr(shared, "cleared_try", lambda: id(self.time.current) if self.time.current.cleared else None)
             patch.setattr(shared, "telemetry", MagicMock())
             for name in ("read", "write"):
