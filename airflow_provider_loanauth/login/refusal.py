@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from textwrap import shorten
 from typing import Any
 
 from airflow_provider_loanauth import exceptions
@@ -24,8 +23,6 @@ MIN_PAUSE, PAUSE_FACTOR = 60.0, 5.0
 MAX_COUNT = 6
 #: Seconds for which a cleared task obeys the refusal of another cleared one, so that one of many tries for the others.
 CLEARED_SECONDS = 300.0
-#: Characters of a cause that the error of who obeys a refusal shows.
-MAX_CAUSE = 85
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +97,8 @@ class Refusal(NotForXCom):
     def error(self, settings: Settings) -> LoanAuthError:
         """Return the error of a login that sends nothing."""
         kind: type[LoanAuthError] = getattr(exceptions, self.kind, ResponseError)
-        # What the service has said may be long; the rest names the wrong fields.
-        first, _, rest = self.message.partition(". ")
-        cause = f"{shorten(first, MAX_CAUSE, placeholder=' …')}, to {self.by} at {as_utc(self.at)}"
         return kind(
-            ". ".join(filter(None, (cause, rest, self._advice(settings)))),
+            f"{self.message}. The service said so to {self.by} at {as_utc(self.at)}. {self._advice(settings)}",
             status=self.status,
             code=self.code,
             retry_after=self.until - system.time(),

@@ -80,7 +80,7 @@ def test_a_rejected_password_is_sent_once(ran):
     # One for the first task. The task "settings" sends nothing, because Origin is missing.
     assert ran.counters.by_user["marked/pat"].rejected == 1
     # Airflow decides which of them runs first.
-    result = rb", to rejected\.\w+ on \S+ at \S+\. Username or Password is wrong, .* not sent again before "
+    result = rb"Username or Password is wrong, .* said so to rejected\.\w+ on \S+ at \S+\. .* not sent again before "
     assert re.search(result, ran.outcome.printed)
     assert b"RejectedError" in ran.outcome.printed
     assert b"Username or Password is wrong" in ran.outcome.printed

@@ -58,20 +58,13 @@ def test_a_host_whose_clock_is_wrong_stops_nobody_for_more_than_twice_the_pause(
     assert replace(refusal, at=refusal.at - ahead).holds() == holds
 
 
-def test_the_error_of_who_obeys_is_short_whatever_the_service_has_said(clock):
-    error = ResponseError(f"The service responded with 401 ({'made up ' * 60}). Check the Connection.")
+def test_the_error_of_who_obeys_says_what_the_service_said_to_whom_and_what_to_do(clock):
+    error = ResponseError("The service responded with 401 (Made up. Such as this). Check the Connection.")
     by = f"{'a_long_name_of_a_dag' * 2}.a_name_of_a_task[12] on worker-7.lender"
     refusal = Refusal.of(error, None, by=by, is_cleared=False)
     message = str(refusal.error(settings_of(conn_id="pricing_of_a_tenant")))
-    assert len(message) <= 470
-    assert message.startswith("The service responded with 401")
-    for part in (
-        "Check the Connection.",
-        "a_long_name_of_a_dag",
-        "T01:46:40",
-        "T01:47:40",
-        "forget pricing_of_a_tenant`",
-    ):
+    assert message.startswith("The service responded with 401 (Made up. Such as this). Check the Connection. The")
+    for part in ("a_long_name_of_a_dag", "T01:46:40", "T01:47:40", "forget pricing_of_a_"):
         assert part in message
 
 
