@@ -127,16 +127,15 @@ def safe_text(text: Any, secrets: Iterable[str]) -> str | None:
     """Return a text of the service if it is short, of plain words, and contains no secret that was sent."""
     if not isinstance(text, str) or len(text) > MAX_TEXT_LENGTH or not re.fullmatch(_WORDS, text, re.ASCII):
         return None
-    # Some servers write a secret in lower or upper case, or without the spaces around it.
-    hidden = {one for secret in secrets for one in (secret, secret.strip()) if one}
-    if any(_folded(form) in _folded(text) for one in hidden for form in encoded_forms(one)):
+    forms = {_folded(form) for secret in secrets for form in encoded_forms(secret)}
+    if any(form in _folded(text) for form in forms if form):
         return None
     return text.strip().removesuffix(".") or None
 
 
 def _folded(text: str) -> str:
-    # In a form, "+" is a space.
-    return text.replace("+", " ").casefold()
+    # Servers write the other characters of a secret in many ways, or leave them out.
+    return re.sub(r"[\W_]", "", text).casefold()
 
 
 def _host_of(location: str, secrets: Iterable[str]) -> str:
@@ -144,7 +143,7 @@ def _host_of(location: str, secrets: Iterable[str]) -> str:
     with suppress(ValueError):
         if shown := safe_text(urlsplit(location).netloc.rpartition("@")[2], secrets):
             return shown
-    return "another path, or to an unreadable address"
+    return "an address that is not shown"
 
 
 def parse_retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:
