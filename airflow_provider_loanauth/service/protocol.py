@@ -17,16 +17,15 @@ from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, c
 from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
-from airflow_provider_loanauth.service.error_responses import CODES, PAGE_MESSAGE, raise_for_status
+from airflow_provider_loanauth.service.error_responses import PAGE_MESSAGE, raise_for_status
 
 # RFC 9110 §5.5: characters that every server accepts in a header. Both credentials are later sent in one.
 _HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
 #: Octets. Common servers accept fewer in one header, and parsing a much longer token takes seconds.
 MAX_CREDENTIAL_BYTES = 16 * 1024
 
-# Not compiled here: a login without a fault needs neither. A body may break off behind the code.
+# Not compiled here: a login without a fault does not need it.
 _PAGE = rb"(?i)<html|<!doctype"
-_CODE = rf'\s*{{\s*"error"\s*:\s*"({"|".join(CODES)})"'.encode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,14 +119,12 @@ def _parse(settings: Settings, response: WireResponse, now: datetime) -> TokenRe
 
 
 def _parse_body(response: WireResponse) -> Any:
-    """Return the JSON of a body, or at least the error code that it begins with; otherwise None."""
+    """Return the JSON of a body, or None."""
     # JSON is UTF-8 (RFC 8259 §8.1). A token is ASCII, so it is usable also if a name has another charset.
     for body in (response.body, response.body.decode("latin-1")):
         # RecursionError: the JSON is nested too deeply.
         with suppress(ValueError, RecursionError):
             return json.loads(body)
-    if match := re.match(_CODE, response.body):
-        return {"error": match[1].decode()}
     return None
 
 

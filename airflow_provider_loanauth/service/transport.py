@@ -269,7 +269,7 @@ def probe(settings: Settings, *, timeout: float) -> WireResponse:
 
 
 def _received(response: requests.Response, request: WireRequest) -> WireResponse:
-    """Read a body. Its octets before an error or a stall are kept: they may say that the password is wrong."""
+    """Read a body. Its octets before an error or a stall are kept: they may be the whole JSON."""
     body = bytearray()
     failure: LoanAuthError | None = None
     if response.headers.get("content-encoding", "").lower() not in ("", "identity", "gzip", "x-gzip"):
