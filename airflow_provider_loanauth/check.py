@@ -102,13 +102,12 @@ def check_connection(conn_id: str = DEFAULT_CONN_ID, *, method: Method | None = 
 
 def _lines(conn_id: str, method: Method | None, *, login: bool) -> Iterator[Line]:
     client, name = Client(conn_id, method, get_connection=get_from_task_or_database), "Settings"
+    settings: Settings | None = None
     yield _fernet_key()
     try:
         settings = client.settings()
         text = f"Method {settings.method} ({METHOD_NAMES[settings.method]}), {settings.auth_url}."
         yield Line(name, "ok", " ".join([text, *settings.warnings]))
-        if not login:
-            yield _shared_login(settings)
         name = "Response"
         response = probe(settings, timeout=settings.timeout)
         yield from _response(response, login=login)
@@ -117,14 +116,14 @@ def _lines(conn_id: str, method: Method | None, *, login: bool) -> Iterator[Line
             result = client.authenticate(settings)
             forget_login(settings)
             yield Line(name, "ok", " ".join([result.summary(), *response_warnings(result.response)]))
-            # The login has ended a pause.
-            yield _shared_login(settings)
     except LoanAuthError as error:
         outcome: Literal["failed", "unknown"] = "unknown" if error.retryable else "failed"
         message = _message(error)
         if name == "Settings" and not isinstance(error, SettingsError):
             outcome, message = "unknown", f"{message} {_WAYS_TO_READ}"
         yield Line(name, outcome, message)
+    if settings is not None:
+        yield _shared_login(settings)
 
 
 def _message(error: LoanAuthError) -> str:
