@@ -150,7 +150,10 @@ class Credential:
             metadata, value = json.loads(document or "")
             if metadata.pop("class", None) == type(self).__name__ and {**metadata, "sealed": sealed} == self._stored:
                 return SecretStr(value)
-        problem = "was sealed with different metadata, so the stored value was altered. Clear the authenticating task."
+        problem = (
+            "was sealed with different metadata, so the stored value was altered: clear the authenticating task "
+            "together with this one."
+        )
         if document is None:
             problem = (
                 "cannot be opened: this process has a different Fernet key than the task that sealed it, or the value "
@@ -190,7 +193,7 @@ class Credential:
             raise SealError(f"The {cls.label} in XCom has the newer format {version}: upgrade this provider here.")
         with suppress(KeyError, TypeError, ValueError, OverflowError):
             return cls(data)
-        raise SealError(f"The {cls.label} in XCom is damaged: clear the authenticating task.")
+        raise SealError(f"The {cls.label} in XCom is damaged: clear the authenticating task together with this one.")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return restore_credential, (type(self), self.serialize(), self.__version__)

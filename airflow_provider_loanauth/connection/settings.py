@@ -109,7 +109,7 @@ class _FieldReader:
         self.problems: list[str] = []
         self.warnings: list[str] = []
         if conn.conn_type != CONN_TYPE:
-            self.warnings.append(f"The type of the Connection is not {HOOK_NAME}: correct it.")
+            self.warnings.append(f"The type of the Connection is not {HOOK_NAME} ({CONN_TYPE}): correct it.")
         with suppress(TypeError, ValueError, RecursionError):
             self._extra = json.loads(conn.extra or "{}")
         if not isinstance(self._extra, dict):

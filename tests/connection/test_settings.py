@@ -119,7 +119,7 @@ def test_unknown_extras_are_counted_and_not_shown():
 
 
 def test_a_connection_of_another_type_is_a_warning():
-    text = "The type of the Connection is not Loan Pricing Authentication: correct it."
+    text = "The type of the Connection is not Loan Pricing Authentication (loanauth): correct it."
     assert load(conn(conn_type="CANARY")).warnings == (text,)
     assert text in problems(conn(conn_type="http", login=None))
 
