@@ -1,4 +1,4 @@
-"""What requests take from the environment of this machine: a proxy and a CA bundle; Python itself, ``SSLKEYLOGFILE``.
+"""What requests take from the environment of this machine: a proxy, a CA bundle, and urllib3's ``SSLKEYLOGFILE``.
 
 Logins, probes, ``get_conn``, ``get_async_conn`` and ``check`` all ask here, because ``requests`` and ``httpx`` read the
 same variables differently.
