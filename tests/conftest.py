@@ -15,7 +15,6 @@ import hypothesis
 import pytest
 from packaging.version import Version
 
-PID = os.getpid()
 HOME = Path(tempfile.mkdtemp(prefix="loanauth-tests-"))
 
 from tests.support.fernet_keys import FERNET_KEY  # noqa: E402
@@ -64,8 +63,6 @@ hypothesis.settings.load_profile("full")
 
 
 def pytest_configure(config):
-    # Mutation testing runs pytest many times, in this process and in forked ones.
-    HOME.mkdir(exist_ok=True)
     if Version(version("anyio")) < Version("4.16"):
         # It leaves a connection to the garbage collector if a request is cancelled at the moment it is established.
         config.addinivalue_line("filterwarnings", "ignore:unclosed:ResourceWarning")
@@ -102,8 +99,7 @@ def pytest_xdist_auto_num_workers():
 
 
 def pytest_unconfigure():
-    if os.getpid() == PID:
-        shutil.rmtree(HOME, ignore_errors=True)
+    shutil.rmtree(HOME, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

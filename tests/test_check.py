@@ -5,10 +5,12 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from airflow_provider_loanauth import __version__
-from airflow_provider_loanauth.check import check_connection
+from airflow_provider_loanauth.check import Line, Report, check_connection
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.metadata import PACKAGE_NAME
 from airflow_provider_loanauth.service.error_responses import SENT_BY_EACH_TEST
+from airflow_provider_loanauth.service.protocol import WireResponse
 from airflow_provider_loanauth.system import system
 from tests.support.fernet_keys import FERNET_KEY, OTHER_FERNET_KEY
 from tests.support.leaks import leaks
@@ -121,6 +123,28 @@ def test_a_wrong_clock(check, sandbox, monkeypatch, seconds, text):
     assert results(report) == WITHOUT_LOGIN | ({"Clock": "failed"} if text else {})
     if text:
         assert message(report, "Clock") == f"The clock of this machine is about {text} that of the service: set it."
+
+
+def test_the_date_of_a_cached_response_is_that_of_no_clock(check, sandbox, monkeypatch):
+    headers = {"date": "Fri, 02 Jan 2026 03:04:05 GMT", "age": "90"}
+    response = WireResponse(status=200, headers=headers, body=b"")
+    monkeypatch.setattr("airflow_provider_loanauth.check.probe", lambda *_, **__: response)
+    assert results(check(connection_of(sandbox))) == WITHOUT_LOGIN
+
+
+def test_addresses_in_a_report_stay_in_one_piece():
+    url = f"https://auth.example/{'a-path/' * 16}"
+    lines = (Line("Settings", "ok", f"Made up: {url}."), Line("Response", "failed", " ".join(["two words"] * 12)))
+    assert str(Report("made-up", "worker-1", datetime(2026, 11, 21, 9, tzinfo=timezone.utc), lines)).splitlines() == [
+        f"'made-up' on worker-1, 2026-11-21 09:00:00 UTC, {PACKAGE_NAME} {__version__}",
+        "",
+        "✓ Settings     Made up:",
+        f"               {url}.",
+        "✗ Response     two words two words two words two words two words two words two words two words two",
+        "               words two words two words two words",
+        "",
+        "Not usable.",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ import copy
 import io
 import itertools
 import pickle
+from datetime import datetime, timezone
 from types import SimpleNamespace
 
 import pytest
 
+from airflow_provider_loanauth.auth.base import Attempts
 from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError
 from airflow_provider_loanauth.hooks.loanauth import LoanAuthHook
+from airflow_provider_loanauth.login.credential import ActiveCredential
 from airflow_provider_loanauth.system import system
 from tests.auth.conftest import CLASSES, KINDS, Caller
 from tests.support.leaks import leaks, locals_of, messages
@@ -54,7 +57,7 @@ def test_the_headers(world, pricing, pulled, define, call, monkeypatch):
 
 @pytest.mark.parametrize(
     ("headers", "sent"),
-    [({}, "node=7; zone=a=b"), ({"Cookie": "node=3; language=e n"}, "language=e n; node=7; zone=a=b")],
+    [({}, "node=7; zone=a=b"), ({"Cookie": "node=3=4; language=e n"}, "language=e n; node=7; zone=a=b")],
 )
 def test_a_retry_carries_the_cookies_of_the_401(pricing, auth, call, headers, sent):
     """A load balancer may choose by one which server gets the retry."""
@@ -63,6 +66,20 @@ def test_a_retry_carries_the_cookies_of_the_401(pricing, auth, call, headers, se
     call(f"{pricing.url}/price", auth, headers=headers)
     first, second = [one.headers.get("cookie") for one in pricing.seen]
     assert (first, sorted(second.split("; "))) == (headers.get("Cookie"), sorted(sent.split("; ")))
+
+
+def test_a_request_is_sent_three_times_at_most():
+    """Another process may have requested each of its credentials long ago."""
+    long_ago = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    old = [
+        ActiveCredential(value=f"made-up-{number}", conn_id="made-up", method="jwt", issued_at=long_ago)
+        for number in range(3)
+    ]
+    attempts = Attempts({}, old[0])
+    for credential in old[1:]:
+        assert attempts.may_retry(401)
+        assert attempts.prepare({}, credential, [])
+    assert not attempts.may_retry(401)
 
 
 def test_requests_that_are_rejected_among_others_cost_one_refresh(world, pricing, auth, call, logs):

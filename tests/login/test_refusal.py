@@ -68,5 +68,12 @@ def test_the_error_of_who_obeys_says_what_the_service_said_to_whom_and_what_to_d
         assert part in message
 
 
+def test_a_refusal_of_which_another_build_has_stored_less():
+    refusal = Refusal.from_row({"kind": "ResponseError", "at": 5})
+    assert (refusal.until, refusal.count, refusal.is_cleared) == (65.0, 1, False)
+    message = "The service refused the login. The service said so to another task at 1970-01-01T00:00:05"
+    assert str(refusal.error(OLD)).startswith(message)
+
+
 def test_an_error_that_this_release_does_not_know_is_one_of_an_unusable_response(clock):
     assert type(replace(refusal_of("refused"), kind="LaterError").error(OLD)) is ResponseError

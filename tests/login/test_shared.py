@@ -108,6 +108,11 @@ def test_a_process_does_not_repeat_what_was_refused(outcome, error, holds):
     assert re.match(r"made-up re[a-z]+\. The service said so to a at 2026-11-21T00:0\S+\. The same", str(second))
 
 
+def test_a_task_waits_for_the_rest_of_a_short_pause():
+    simulation = Simulation([Process(), Process(start=50)], outcomes=["401", "ok"]).run()
+    assert 9 < waits(simulation)[1] < 14
+
+
 @pytest.mark.parametrize("outcome", ["forbidden", "busy", "closed", "settings"])
 def test_everything_else_is_not_remembered(outcome):
     """Neither by others, nor by the process that met it."""

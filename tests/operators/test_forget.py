@@ -37,7 +37,10 @@ def delete(monkeypatch):
 def logins(variables, sandbox, define):
     def use(*names):
         for method, _, conn_id in (name.partition(".") for name in names):
-            define(conn_id, sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"])
+            connection = sandbox.connections()[f"AIRFLOW_CONN_LOANAUTH_{method.upper()}"]
+            # The method of the credential counts.
+            connection["extra"]["method"] = "ppe"
+            define(conn_id, connection)
             LoanAuthHook(conn_id, method=method).get_credential()
         return {".".join(key.split(".")[1:3]) for key in variables if key.endswith(".login")}
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta, timezone
 import jwt
 import pytest
 
+from airflow_provider_loanauth.exceptions import UnavailableError
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.service.client import Client, read_expiry
 from tests.support.clock import Clock, replace_clock
@@ -35,6 +36,13 @@ def test_the_time_of_a_request_is_from_before_it_is_sent(loopback, clock):
     loopback.responses = [respond]
     result = authenticate("jwt", loopback.url)
     assert (result.requested_at, result.expires_at) == (REQUESTED_AT, REQUESTED_AT + timedelta(seconds=60))
+
+
+def test_a_time_after_which_to_try_again_is_compared_with_the_clock(loopback):
+    loopback.responses = [json_response(b"", "503 X", b"Retry-After: Sat, 21 Nov 2026 09:00:20 GMT\r\n")]
+    with pytest.raises(UnavailableError) as caught:
+        authenticate("jwt", loopback.url)
+    assert caught.value.retry_after == 20
 
 
 @pytest.mark.parametrize(

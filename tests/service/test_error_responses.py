@@ -113,6 +113,7 @@ def test_other_errors_do_not_change_what_the_status_means(document):
         "an escape \x1b[31m",
         "a bidi \u202e override",
         "Not ✓",
+        "Bad key ١٢٣",
         # User and password as HTTP Basic sends them, and as hexadecimal digits.
         "Bad credentials: cGF0OkNBTkFSWSA8cGFzcz4vw7w=",
         "Bad credentials: 43414e415259203c706173733e2fc3bc",
