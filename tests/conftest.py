@@ -122,6 +122,7 @@ def _no_variables(request, monkeypatch):
     """Only DAG runs, and tests with the fixture ``variables``, share logins. No other test opens a database."""
     if request.node.get_closest_marker("processes") is None:
         use(Variables(RuntimeError("no database")), monkeypatch)
+        monkeypatch.setattr("airflow_provider_loanauth.login.shared.RETRY_DELAY", (0.0, 0.0))
 
 
 @pytest.fixture

@@ -26,7 +26,9 @@ from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 from airflow_provider_loanauth.system import system
 
-#: Seconds for which a process does without Variables, after they could not be used.
+#: Seconds after which a login uses Variables again that have failed, perhaps for a moment in which many tasks have
+#: started: minimum and maximum. And for which a process does without them, if they fail again.
+RETRY_DELAY = 1.0, 3.0
 NOT_SHARED_SECONDS = 60.0
 #: Seconds after which a request with a valid credential claims nothing any more, because Variables are slow.
 MAX_DELAY_OF_REQUEST = 3.0
@@ -138,8 +140,7 @@ class _Login:
                 if has_failed or not self.need.must_log_in:
                     self._go_on_alone(reason)
                 else:
-                    # Perhaps for a moment, in which many tasks have started.
-                    system.sleep(system.uniform(1, 3))
+                    system.sleep(system.uniform(*RETRY_DELAY))
                 has_failed = True
                 continue
             if credential is not None:

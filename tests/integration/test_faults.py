@@ -146,6 +146,7 @@ def test_hook(row, servers, define, monkeypatch, logs):
     while sandbox.counters().token < received and time.monotonic() < deadline:
         time.sleep(0.01)
     assert sandbox.counters().token == received
+    waits = [seconds for seconds in waits if seconds > 0]
     assert len(waits) == row.attempts - 1
     assert all(seconds >= row.params.get("retry_after", 0) for seconds in waits)
     assert len([text for text in logs.at("warning") if text.startswith("Attempt ")]) == row.attempts - 1

@@ -27,6 +27,7 @@ from airflow_provider_loanauth.exceptions import (
 )
 from airflow_provider_loanauth.login import shared, variables
 from airflow_provider_loanauth.login.credential import ActiveCredential
+from airflow_provider_loanauth.login.shared import RETRY_DELAY
 from airflow_provider_loanauth.models import TokenResponse
 from airflow_provider_loanauth.redaction import SecretStr
 from airflow_provider_loanauth.service.client import AuthenticationResult
@@ -358,6 +359,8 @@ class Simulation:
             patch.setattr(shared, "memory_of", lambda settings: self.time.current.memories[settings])
             patch.setattr(shared, "cleared_try", lambda: id(self.time.current) if self.time.current.cleared else None)
             patch.setattr(shared, "telemetry", MagicMock())
+            # Tests without Variables do not wait for them.
+            patch.setattr(shared, "RETRY_DELAY", RETRY_DELAY)
             for name in ("read", "write"):
                 patch.setattr(variables, f"{name}_variable", getattr(self.store, name))
             # The masker compiles all its patterns again for each new value.
