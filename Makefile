@@ -18,8 +18,8 @@ READY := $(VENV)/.ready
 
 # uv must use an installed Python.
 export UV_PYTHON_DOWNLOADS := never
-# If the caller has set these variables, they would change which packages Python imports.
-unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+# If the caller has set these variables, they would change which packages Python imports, or compile them each time.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## List the targets
@@ -54,7 +54,7 @@ demo: $(READY) ## Run an example DAG for each method against the sandbox, and sh
 
 .PHONY: test
 test: $(READY) ## Run the quick tests, or some (ARGS="tests/hooks -x"), or all with coverage (ARGS="-n auto --cov")
-	@$(BIN)/python -m pytest $(or $(ARGS),-q -n auto -m "not processes" --hypothesis-profile=fast)
+	@$(BIN)/python -m pytest $(or $(ARGS),-q -n auto -m "not processes and not slow" --hypothesis-profile=fast)
 
 .PHONY: bench
 bench: $(READY) ## Compare LoanAuth with other providers (ARGS="--update-docs" updates the docs)
@@ -70,7 +70,7 @@ test-all: $(READY) ## Run the tests on every Airflow and Python, or on some (ARG
 
 .PHONY: test-next
 test-next: $(READY) ## Run the quick tests on the newest pre-releases of Airflow and of its libraries
-	@$(BIN)/python -m scripts.matrix --next $(ARGS) -- -m "not processes" --hypothesis-profile=fast
+	@$(BIN)/python -m scripts.matrix --next $(ARGS) -- -m "not processes and not slow" --hypothesis-profile=fast
 
 .PHONY: e2e
 e2e: $(READY) ## Run the end-to-end tests on real Airflow installations (ARGS="--update-docs" updates the docs)

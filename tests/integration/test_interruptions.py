@@ -22,7 +22,7 @@ from tests.support.leaks import leaks, locals_of, messages
 from tests.support.processes import start_new_process
 from tests.support.secret_accounts import SECRETS, secret_connections
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 TOKEN = "eyJhbGciOiJub25lIn0.eyJjIjoiQ0FOQVJZIn0.CANARYissued"
 OLD_TOKEN = "eyJhbGciOiJub25lIn0.eyJjIjoiQ0FOQVJZIn0.CANARYrejected"

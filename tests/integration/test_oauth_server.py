@@ -20,7 +20,7 @@ from tests.support import masking
 from tests.support.leaks import leaks
 from tests.support.processes import start_new_process
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 METHODS = {"jwt": "", "los": "los_"}
 #: The one client with its one user that the server knows, and the token that it has issued.
