@@ -176,7 +176,7 @@ class _Login:
 
     def _read(self) -> Row:
         """Return what is shared, or what this process has."""
-        row = Row(credential=self._memory.credential, by=this_process(), refusal=self._memory.refusal)
+        row = Row(credential=self._memory.credential, by=this_process())
         if not self._is_alone:
             row = self._variables.read_row()
             # Somebody may have ended the refusal that this process has met.
