@@ -81,12 +81,6 @@ e2e-%: $(READY) ## Count the logins of many tasks with one executor: e2e-local, 
 	@$(if $(filter kubernetes,$*),$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) kubernetes)
 	@$(BIN)/python -m e2e.count_logins $* $(ARGS)
 
-.PHONY: mutate
-mutate: $(READY) ## Check that tests fail when the code is changed; some modules: ARGS="connection auth.origin"
-	@$(BIN)/uv venv --quiet --allow-existing --python $(BIN)/python .mutate
-	@$(BIN)/uv pip install --quiet --python .mutate/bin/python -c $(PINS) -e '.[dev]' -e ./sandbox mutmut==3.8.1 pytest-timeout==2.4.0
-	@.mutate/bin/python -m scripts.mutate $(ARGS)
-
 .PHONY: docs-site
 docs-site: $(READY) ## Build the site with all docs and the API reference in build/docs/
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python -c $(PINS) --group docs
@@ -123,5 +117,5 @@ release: $(READY) ## Build the files of a release from HEAD twice, and check the
 
 .PHONY: clean
 clean: ## Remove all files that the other targets create, including .venv
-	@rm -rf $(VENV) .venv-*-* .matrix .e2e .demo .bench .mutate mutants build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) .venv-*-* .matrix .e2e .demo .bench build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -49,7 +49,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "README"
 FOLDERS = ("docs", "docs/dev", "constraints", "example_dags", "sandbox", "tests")
 include_patterns = ["*.md", *(f"{folder}/*.md" for folder in FOLDERS)]
-exclude_patterns = [".*", "build", "mutants"]
+exclude_patterns = [".*", "build"]
 
 # The anchors of headings are those of a repository browser.
 myst_heading_anchors = 4
