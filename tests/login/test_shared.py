@@ -322,6 +322,11 @@ def test_a_process_that_cannot_share_any_more_sends_a_rejected_password_once(fau
     assert simulation.posts == logins
 
 
+def test_a_process_whose_claim_was_slow_waits_for_a_faster_one():
+    processes, slow = [Process(), Process(start=0.1)], {("host 0", "write", "claim"): 1.5}
+    assert run(*processes, outcomes=["rejected"], slow=slow, login_seconds=[2.0])[1] == 1
+
+
 def test_a_service_that_issues_the_same_token_again_gets_one_login():
     """After a 401 that is about the request."""
     simulation = Simulation([Process(start=4 * number, needs="rejected") for number in range(10)], outcomes=["same"])
