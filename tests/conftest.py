@@ -47,8 +47,9 @@ hypothesis.settings.load_profile("full")
 
 def pytest_configure(config):
     options = config.option
-    if getattr(options, "dist", "no") == "no" or options.collectonly or hasattr(config, "workerinput"):
-        # The process that only starts the workers of xdist loads no Airflow.
+    runs_tests = getattr(options, "dist", "no") == "no" or options.collectonly or hasattr(config, "workerinput")
+    # The process that starts the workers of xdist loads no Airflow, unless it measures the coverage of imports.
+    if runs_tests or getattr(options, "cov_source", None):
         config.pluginmanager.import_plugin("tests.support.fixtures")
     if Version(version("anyio")) < Version("4.16"):
         # It leaves a connection to the garbage collector if a request is cancelled at the moment it is established.
