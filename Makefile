@@ -70,7 +70,7 @@ test-all: $(READY) ## Run the tests on every Airflow and Python, or on some (ARG
 
 .PHONY: test-next
 test-next: $(READY) ## Run the quick tests on the newest pre-releases of Airflow and of its libraries
-	@$(BIN)/python -m scripts.matrix --next $(ARGS) -- -m "not processes and not slow" --hypothesis-profile=fast
+	@$(BIN)/python -m scripts.matrix --next $(ARGS) -- -m "not processes" --hypothesis-profile=fast
 
 .PHONY: e2e
 e2e: $(READY) ## Run the end-to-end tests on real Airflow installations (ARGS="--update-docs" updates the docs)
