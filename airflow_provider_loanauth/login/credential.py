@@ -181,7 +181,6 @@ class Need:
             return None
         old = self.old
         if old is not None and found.value == old.value:
-            old.after_401 = found.after_401
             if self.got_401 and found.should_refresh_on(HTTPStatus.UNAUTHORIZED):
                 return None
             # A service may return the same token again, which is valid again.
