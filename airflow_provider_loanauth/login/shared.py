@@ -26,9 +26,9 @@ from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 from airflow_provider_loanauth.system import system
 
-#: Seconds after which a login uses Variables again that have failed, perhaps for a moment in which many tasks have
-#: started: minimum and maximum. And for which a process does without them, if they fail again.
+#: Seconds after which a login tries Variables once more that have failed, perhaps for a moment: minimum and maximum.
 RETRY_DELAY = 1.0, 3.0
+#: Seconds for which a process does without Variables that have failed again.
 NOT_SHARED_SECONDS = 60.0
 #: Seconds after which a request with a valid credential claims nothing any more, because Variables are slow.
 MAX_DELAY_OF_REQUEST = 3.0

@@ -101,7 +101,7 @@ def test_a_slow_write_of_a_claim_sends_no_rejected_password_twice(slow):
         delays = [delay for stall in stalls for delay in (0.01 + stall * source.uniform(0.5, 1.5), 0.01)]
         processes = [Process(start=source.uniform(0, 1)) for _ in range(20)]
         simulation = run(processes, ["rejected"], login_seconds=[2.0], delays=delays, seed=seed, slow=slow)
-        # One that is slower after its claim than it was before may meet another one.
+        # A process that is slower after its claim than before it may log in beside another one.
         assert simulation.posts <= 2, seed
 
 
