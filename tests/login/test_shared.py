@@ -347,7 +347,7 @@ def test_a_read_that_fails_after_a_refusal_deletes_no_credential():
         return read(key)
 
     simulation.store.read = fail_once_sent
-    assert simulation.run().values[2] == TOKEN
+    assert simulation.run().values == [TOKEN, ResponseError, TOKEN]
     assert simulation.posts == 2
 
 
