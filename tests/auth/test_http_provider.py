@@ -1,17 +1,12 @@
-"""Use with Airflow's HTTP provider: ``LoanAuth.from_task`` as ``auth_type``."""
+"""Use with Airflow's HTTP provider: ``LoanAuth.from_task`` as ``auth_type``. The examples run it."""
 
 from __future__ import annotations
-
-import shutil
 
 import pytest
 import requests
 
 from airflow_provider_loanauth.auth import LoanAuth
 from airflow_provider_loanauth.exceptions import LoanAuthError
-from loanauth_sandbox.server import running_sandbox
-from tests.support.airflow_scratch import conn_variable
-from tests.support.dag_runs import run
 from tests.support.pricing_fixtures import loan
 
 
@@ -46,16 +41,3 @@ def test_it_pulls_the_value_of_its_task_and_of_its_own_index(world, pulled, in_t
     auth = LoanAuth.from_task("authenticate")("made-up-login", "made-up-password")
     assert requests.post(world.url, json=loan(), auth=auth, timeout=5).status_code == 200
     assert pulls == [("authenticate", -1)]
-
-
-@pytest.mark.processes
-def test_the_operator_prices_with_one_login_a_run_also_if_it_is_mapped(metadata_template, tmp_path):
-    shutil.copy(metadata_template, tmp_path)
-    with running_sandbox() as sandbox:
-        env = dict([conn_variable("http_ppe", sandbox.connections()["AIRFLOW_CONN_LOANAUTH_PPE"])])
-        env |= dict([conn_variable("pricing", {"conn_type": "http", "host": sandbox.url})])
-        [outcome] = run(tmp_path, ("http", "http_dags.py", env))
-        counters = sandbox.counters()
-    assert set(outcome.states("http").values()) == {"success"}
-    assert counters.authentications.succeeded == 1
-    assert (counters.prices.succeeded, counters.prices.rejected) == (3, 0)

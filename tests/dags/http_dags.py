@@ -21,6 +21,6 @@ PRICE = {
 loans = [json.dumps(loan(number)) for number in range(2)]
 
 with DAG("http", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), catchup=False) as dag:
-    authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="http_ppe")
+    authenticate = LoanAuthOperator(task_id="authenticate", loanauth_conn_id="loanauth_ppe")
     authenticate >> HttpOperator(task_id="price", data=loans[0], **PRICE)
     authenticate >> HttpOperator.partial(task_id="price_mapped", **PRICE).expand(data=loans)

@@ -18,10 +18,11 @@ import requests
 from loanauth_sandbox.server import running_sandbox
 from tests.support.code_blocks import BLOCKS, PAGES, airflow_names
 from tests.support.dag_runs import run
-from tests.support.paths import EXAMPLE_DAGS
+from tests.support.paths import DAG_FILES, EXAMPLE_DAGS
 from tests.support.secret_accounts import COMPANY, USER, with_wrong_password
 
-#: Each example, and the DAG of the README: what it prints, how often it logs in, and how many loans it prices.
+#: Each example, the DAG of the README, and one with Airflow's HTTP operator, also mapped: what it prints, how often it
+#: logs in, and how many loans it prices.
 EXAMPLES = {
     "reprice_pipeline_jwt": ("40 loans priced", 1, 40),
     "price_applications_los": ("40 loans priced", 1, 40),
@@ -33,6 +34,7 @@ EXAMPLES = {
     "check_connection": ("Usable.", 1, 0),
     "check_sharing": ("8 tasks used 1 token(s) after the first one had expired", 2, 0),
     "readme": ("Authenticated 'pat@lender.example' with Authen JWT; the access token expires at ", 1, 2),
+    "http_dags": ("with PPE API secret", 1, 3),
 }
 #: Those of price_companies, each with its own password.
 COMPANIES = [
@@ -40,7 +42,11 @@ COMPANIES = [
     for x in "abc"
 ]
 #: The DAGs of a file whose DAG has another name.
-DAG_IDS = {"login_schedules_pricing": ["login_schedules_pricing", "price_after_login"], "readme": ["price_two_loans"]}
+DAG_IDS = {
+    "login_schedules_pricing": ["login_schedules_pricing", "price_after_login"],
+    "readme": ["price_two_loans"],
+    "http_dags": ["http"],
+}
 
 
 def with_named_dag(home, name, port):
@@ -49,7 +55,8 @@ def with_named_dag(home, name, port):
         (text,) = (block.text for block in BLOCKS if (block.page, block.language) == ("README.md", "python"))
         text = airflow_names(text).replace(":8500/", f":{port}/")
     else:
-        text = (EXAMPLE_DAGS / f"{name}.py").read_text()
+        folder = DAG_FILES if name == "http_dags" else EXAMPLE_DAGS
+        text = (folder / f"{name}.py").read_text()
     # Intervals of half a minute and more, and many tasks, are too long for a test.
     text = re.sub(r"poke_interval=\d+,", "poke_interval=0.3,", text)
     text = text.replace("LOANS = 1000\n", "LOANS = 200\n")
@@ -83,6 +90,7 @@ def environment(name, sandbox):
     if name in WRONG:
         variable = f"AIRFLOW_CONN_{WRONG[name]}"
         connections[variable] = with_wrong_password(connections[variable])
+    connections["AIRFLOW_CONN_PRICING"] = {"conn_type": "http", "host": sandbox.url}
     connections["AIRFLOW_CONN_LOANAUTH_DEFAULT"] = connections["AIRFLOW_CONN_LOANAUTH_JWT"]
     return {variable: json.dumps(connection) for variable, connection in connections.items()} | {
         "AIRFLOW_VAR_LOAN_PRICING_URL": f"{sandbox.url}/sandbox/price",
