@@ -67,8 +67,11 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item):
-    """Measure no coverage of a test with the mark ``no_cover``: in a worker of xdist, pytest-cov 7.1 does."""
-    if item.get_closest_marker("no_cover") is None:
+    """Measure the coverage of unit tests only: it takes almost as long as the tests.
+
+    A worker of xdist with pytest-cov 7.1 ignores the mark ``no_cover``.
+    """
+    if item.path.parent.name != "integration" and not any(map(item.get_closest_marker, ("no_cover", "slow"))):
         return (yield)
     trace, trace_of_threads = sys.gettrace(), threading.gettrace()
     sys.settrace(None)

@@ -10,8 +10,7 @@ from airflow_provider_loanauth.login.lease import LEASE_SECONDS, MAX_WAIT, MIN_D
 from tests.support.leaks import leaks
 from tests.support.simulation import ERRORS, FIRST, LIFETIME, NEW, OLD, VALID, Process, Simulation
 
-# They run the same lines thousands of times, which takes twice as long while coverage is measured.
-pytestmark = [pytest.mark.once, pytest.mark.no_cover, pytest.mark.usefixtures("no_log_lines")]
+pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.usefixtures("no_log_lines")]
 
 SECRETS = ["made-up-password", "made-up-new-password", "made-up-client-secret", "made-up-token-", "made-up-secret"]
 #: Seconds in which a process waits for one that has died, or for one login with all its attempts.
