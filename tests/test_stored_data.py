@@ -51,6 +51,7 @@ assert type(serde.deserialize(json.loads(sys.argv[1]))).__name__ == "AccessToken
 """
 
 
+@pytest.mark.once  # tests/integration/test_dags.py deserializes a credential in the processes of each Airflow
 @pytest.mark.processes
 def test_the_plugin_registers_the_classes():
     """Nothing else registers them: a process that loads no plugin cannot deserialize a credential."""

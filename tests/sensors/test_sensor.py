@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import runpy
 import time
 
 import pytest
@@ -24,7 +25,6 @@ from tests.support.airflow_names import (
 )
 from tests.support.backends import LOGIN
 from tests.support.processes import start_new_process
-from tests.support.programs import run_python
 from tests.support.waiting import MODES, context_of_a_task, each_mode, stored
 
 CONN_ID = "waiting"
@@ -240,10 +240,10 @@ def test_airflow_stores_the_address_and_seconds(connection, sandbox):
     assert deferred.method_name == "execute_complete"
 
 
-@pytest.mark.processes
-def test_the_configuration_decides_whether_it_defers_by_default():
-    program = f"from {LoanAuthSensor.__module__} import LoanAuthSensor as S; assert S(task_id='wait').deferrable"
-    run_python("-c", program, environment={"AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": "True"})
+@pytest.mark.parametrize("defers", [True, False])
+def test_the_configuration_decides_whether_it_defers_by_default(defers, monkeypatch):
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", str(defers))
+    assert runpy.run_path(sensors.__file__)["LoanAuthSensor"](task_id="wait").deferrable is defers
 
 
 def test_a_wait_is_measured_from_its_first_poke(connection, sandbox, clock, statsd):
