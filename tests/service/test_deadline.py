@@ -19,7 +19,7 @@ NO_RESPONSE = "The service did not respond within the time set in Timeout"
 
 def error_of(response, scheme="http", **options):
     """Return the error of a login, with a longer time-out if a busy machine did not respond in time."""
-    for timeout in (0.3, 2, 20):
+    for timeout in (0.1, 2, 20):
         with Loopback(**options) as server:
             server.responses = [response]
             error = failure(token_request(server.url.replace("http", scheme)), timeout=timeout)
