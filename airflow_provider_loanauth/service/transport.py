@@ -46,7 +46,13 @@ _NOT_REQUESTED = (
     "The response of the service is encoded in a way that was not requested: only gzip is accepted. Check the proxies "
     "between this machine and the service."
 )
-_HEADERS = {"User-Agent": USER_AGENT, "Accept": "application/json", "Accept-Encoding": "gzip"}
+_HEADERS = {
+    "User-Agent": USER_AGENT,
+    "Accept": "application/json",
+    "Accept-Encoding": "gzip",
+    # RFC 9111 §5.2.1.5. requests-cache obeys it too.
+    "Cache-Control": "no-store",
+}
 
 # Loggers of urllib3. It logs URLs, and all headers of a response when one cannot be parsed.
 _LOGGERS = [f"urllib3.{name}" for name in ("connectionpool", "connection", "util.retry", "response", "poolmanager")]

@@ -125,6 +125,7 @@ CASES = (
             b"Host: localhost:8461\r\n"
             b"Accept: application/json\r\n"
             b"Accept-Encoding: gzip\r\n"
+            b"Cache-Control: no-store\r\n"
             b"Origin: https://lender.example\r\n"
             b"Authorization: Basic bGVuZGVyLWNsaWVudC0xMDAxOm1hZGUtdXAtY2xpZW50LXNlY3JldC0xMDAx\r\n"
             b"Content-Type: multipart/form-data; boundary=0123456789abcdef0123456789abcdef\r\n"
@@ -164,6 +165,7 @@ CASES = (
             b"Host: 127.0.0.1:8463\r\n"
             b"Accept: application/json\r\n"
             b"Accept-Encoding: gzip\r\n"
+            b"Cache-Control: no-store\r\n"
             b"Origin: https://xn--grnwald-n2a.example\r\n"
             b"Authorization: Basic bG9zK2NsaWVudEBsZW5kZXIuZXhhbXBsZTphOmI6Yzo6JTAwIMK1Iz8=\r\n"
             b"Content-Type: multipart/form-data; boundary=0123456789abcdef0123456789abcdef\r\n"
@@ -208,6 +210,7 @@ CASES = (
             b"Host: 127.0.0.1:8465\r\n"
             b"Accept: application/json\r\n"
             b"Accept-Encoding: gzip\r\n"
+            b"Cache-Control: no-store\r\n"
             b"\r\n"
         ),
         # A service behind a gateway may send a body that is not compressed.
@@ -235,6 +238,7 @@ CASES = (
             b"Host: localhost:8466\r\n"
             b"Accept: application/json\r\n"
             b"Accept-Encoding: gzip\r\n"
+            b"Cache-Control: no-store\r\n"
             b"apiKey: a+b/c== made-up\r\n"
             b"userId: lender-user-1001\r\n"
             b"\r\n"
