@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -27,6 +28,8 @@ __all__ = ["AccessToken", "ApiSecret"]
 # What a key is for. Airflow encrypts every Variable with the Fernet key itself, so who can write one and read the
 # database could get any text encrypted with that key.
 XCOM, VARIABLES, DIGEST = "xcom", "variables", "digest"
+#: RFC 9110 §5.5: characters that every server accepts in a header. Both credentials are sent in one.
+HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
 
 
 def derived_keys(purpose: str) -> list[bytes]:
@@ -130,8 +133,12 @@ class Credential:
         :param issued_at: when it was requested
         :param expires_at: when it expires; None if the service did not state it
         :param lifetime: seconds from issue to expiry, by the clock of the service; None if it did not state them
+        :raises ValueError: the value cannot be sent in a header
         :raises SealError: Airflow has no usable Fernet key
         """
+        if not HEADER_TEXT.fullmatch(value):
+            # Otherwise an HTTP library would raise an error with the value.
+            raise ValueError(f"The {cls.label} is empty, or has a character that no header can have: strip it.")
         metadata = {
             "method": method,
             "conn_id": conn_id,

@@ -52,10 +52,10 @@ TRIPS = {
 @both
 @pytest.mark.parametrize("trip", TRIPS)
 def test_round_trip(make, trip):
-    before = make("CANARY value/ü")
+    before = make("CANARY-value/+==")
     after = TRIPS[trip](before)
     assert (type(after), after, hash(after)) == (type(before), before, hash(before))
-    assert after.value == "CANARY value/ü"
+    assert after.value == "CANARY-value/+=="
     assert (after.method, after.conn_id) == (before.method, "tenant_a")
     assert (after.issued_at, after.expires_at) == (ISSUED, EXPIRES if make is access_token else None)
 
@@ -103,6 +103,14 @@ def test_a_different_key(fernet):
     assert (caught.value.conn_id, caught.value.method) == ("tenant_a", "jwt")
     fernet(f"{OTHER_FERNET_KEY},{FERNET_KEY}")
     assert credential.value == "CANARY-token"
+
+
+@both
+@pytest.mark.parametrize("value", ["", "CANARY\n", " CANARY", "CANARY-ü"])
+def test_what_no_header_can_carry_is_not_sealed(make, value):
+    with pytest.raises(ValueError, match="is empty, or has a character that no header can have") as caught:
+        make(value)
+    assert "CANARY" not in str(caught.value) + locals_of(caught.value)
 
 
 @pytest.mark.parametrize("sealed", ["gAAAAA" + "A" * 80, "ü", "\ud800"])

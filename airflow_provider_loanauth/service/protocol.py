@@ -13,14 +13,13 @@ from urllib.parse import quote
 
 from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyGrant
 from airflow_provider_loanauth.connection.settings import Settings
+from airflow_provider_loanauth.credentials import HEADER_TEXT
 from airflow_provider_loanauth.exceptions import LoanAuthError, ResponseError, changed
 from airflow_provider_loanauth.metadata import LABELS
 from airflow_provider_loanauth.models import ApiSecretResponse, TokenResponse, from_json
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 from airflow_provider_loanauth.service.error_responses import PAGE_MESSAGE, raise_for_status
 
-# RFC 9110 §5.5: characters that every server accepts in a header. Both credentials are later sent in one.
-_HEADER_TEXT = re.compile(r"[\x21-\x7e]+")
 #: Octets. Common servers accept fewer in one header, and parsing a much longer token takes seconds.
 MAX_CREDENTIAL_BYTES = 16 * 1024
 
@@ -134,7 +133,7 @@ def _check_credential(response: TokenResponse | ApiSecretResponse) -> None:
         raise ResponseError(
             f"The credential in the response is longer than {MAX_CREDENTIAL_BYTES // 1024} KiB: check Auth URL."
         )
-    if not _HEADER_TEXT.fullmatch(response.credential):
+    if not HEADER_TEXT.fullmatch(response.credential):
         name = "secret" if isinstance(response, ApiSecretResponse) else "access_token"
         raise ResponseError(f"The field {name} of the response is empty, or cannot be sent in a header.")
     # The model has None if it is not a string.
