@@ -2,13 +2,11 @@
 Check a Connection on a worker, where tasks run. Use this DAG if the Test button is disabled, or if its result differs
 from that of tasks.
 
-Scenario: a Connection is new, or tasks fail with it. The only task of this DAG checks everything between the worker and
-a working login, step by step: settings, Fernet key, name resolution, TCP, proxy, TLS, clock, and the login itself. It
-stores nothing. The log of the task has a line for each step, with what to do. The task fails if the Connection cannot
-be used.
+Scenario: a Connection is new, or tasks fail with it. The only task of this DAG checks what is between the worker and a
+working login. Its log has the report, with what to do. The task fails if the Connection cannot be used.
 
-Set-up: the Connection to check, of type *Loan Pricing Authentication*. Trigger the DAG manually and enter the id.
-Without *Log in*, the task sends no credential to the service.
+Set-up: the Connection to check, of type *Loan Pricing Authentication*. Trigger the DAG manually and enter the id. Only
+with *Log in* does the task send a credential to the service.
 
 This file is complete and can be copied alone. Parts that other examples also have are repeated on purpose.
 """
@@ -27,19 +25,19 @@ import pendulum
 
 
 @dag(
-    schedule=None,  # manual only, because each run logs in, unless *Log in* is off
+    schedule=None,  # manual only, because each run with *Log in* sends the password
     start_date=pendulum.datetime(2026, 1, 1, tz="UTC"),
     params={
         "conn_id": Param("loanauth_default", type="string", title="Connection id"),
         "method": Param(
             None, type=["null", "string"], enum=[None, "jwt", "los", "ppe"], title="Method, if not the default"
         ),
-        "login": Param(True, type="boolean", title="Log in"),
+        "login": Param(False, type="boolean", title="Log in"),
     },
     tags=["loanauth", "example"],
 )
 def check_connection() -> None:
-    """Check a Connection, and log a line for each step."""
+    """Check a Connection, and log a report."""
 
     @task(retries=0)  # a retry would send a rejected password again
     def check(params: dict[str, Any] | None = None) -> None:

@@ -19,7 +19,7 @@ _NOT_FOUND = (
     "Airflow did not find a connection with this id: correct the id, or define the connection in the UI, in "
     "AIRFLOW_CONN_..., or in a secrets backend. If it is in Airflow's database, it may be encrypted with another "
     "Fernet key than that of Airflow now: add the former key, or enter the connection again. If a secrets backend or "
-    "Airflow's API server is unavailable, try again. Outside of a task, Airflow 3.1 and later look in the database "
+    "Airflow's API server is unavailable, try again. A script of yours on Airflow 3.1 or later looks in the database "
     "only with _AIRFLOW_PROCESS_CONTEXT=server."
 )
 

@@ -31,7 +31,7 @@ EXAMPLES = {
     "nightly_batch": ("199 loans priced", 1, 199),
     "price_async": ("200 loans priced, from", 1, 200),
     "login_schedules_pricing": ("Authenticated 'pat@lender.example' with Authen JWT", 1, 2),
-    "check_connection": ("Usable.", 1, 0),
+    "check_connection": ("Usable.", 0, 0),
     "check_sharing": ("8 tasks used 1 token(s) after the first one had expired", 2, 0),
     "readme": ("Authenticated 'pat@lender.example' with Authen JWT; the access token expires at ", 1, 2),
     "http_dags": ("with PPE API secret", 1, 3),
@@ -54,6 +54,8 @@ def with_named_dag(home, name, port):
     if name == "readme":
         (text,) = (block.text for block in BLOCKS if (block.page, block.language) == ("README.md", "python"))
         text = airflow_names(text).replace(":8500/", f":{port}/")
+    elif name == "rejected":
+        text = (EXAMPLE_DAGS / "check_connection.py").read_text().replace('"login": Param(False', '"login": Param(True')
     else:
         folder = DAG_FILES if name == "http_dags" else EXAMPLE_DAGS
         text = (folder / f"{name}.py").read_text()
@@ -111,7 +113,7 @@ def ran(metadata_template, tmp_path_factory):
             sandbox = sandboxes[name] = stack.enter_context(running_sandbox(**OPTIONS.get(name, {})))
             if name in FAULTS:
                 sandbox.set_fault(**FAULTS[name])
-            file = with_named_dag(home, {"rejected": "check_connection"}.get(name, name), sandbox.port)
+            file = with_named_dag(home, name, sandbox.port)
             steps.append((name, file, environment(name, sandbox)))
         outcomes = run(home, *steps)
         return {
