@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from airflow_provider_loanauth._compat import BaseOperator, airflow_errors, delete_xcom, index_in_group_of, pull
+from airflow_provider_loanauth._compat import BaseOperator, delete_xcom, index_in_group_of, pull
 
 # Imported at runtime too, so that a process that imports this module can deserialize the credentials from XCom.
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, Credential
+from airflow_provider_loanauth.exceptions import LoanAuthError
 from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, Method
 from airflow_provider_loanauth.policies.retry import LoanAuthRetryPolicy
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -139,6 +139,7 @@ class LoanAuthForgetOperator(BaseOperator):
         if not isinstance(returned, Sequence):  # the task is not mapped
             returned = [returned]
         for conn_id, method in {(one.conn_id, one.method) for one in returned if isinstance(one, Credential)}:
-            # The Connection may not be there any more.
-            with suppress(airflow_errors.AirflowException):
+            try:
                 forget_credential(LoanAuthHook(conn_id, method=method).read_settings())
+            except LoanAuthError as error:  # noqa: PERF203 - the Connection may not be there any more
+                self.log.warning("The shared login was not deleted: %s", error)

@@ -97,13 +97,14 @@ def test_in_a_mapped_task_group_it_deletes_what_belongs_to_its_own_index(inside,
     assert logins() == ({"jwt.one"} if inside else set())
 
 
-def test_shared_deletes_the_login_of_each_credential_that_the_task_returned(delete, logins):
+def test_shared_deletes_the_login_of_each_credential_that_the_task_returned(delete, logins, logs):
     logins("jwt.one", "los.two", "jwt.another")
     forget(operator(), token("one"))
     assert "jwt.one" in logins()
     odd = [token("odd/#id"), token("one", "../../x"), None, "plaintext", {"a": "dict"}]
     forget(operator(shared=True), [token("one"), token("two", "los"), *odd])
     assert logins() == {"jwt.another"}
+    assert logs.text.count("The shared login was not deleted: ") == 2
     assert delete.call_count == 2
 
 
