@@ -15,7 +15,7 @@ from airflow_provider_loanauth.connection.lookup import get_from_task_or_databas
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import fernet_keys, require_fernet_key
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, SettingsError
-from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, forget_login
+from airflow_provider_loanauth.login.variables import LoginVariables, NotSharedError, end_refusal
 from airflow_provider_loanauth.metadata import DEFAULT_CONN_ID, METHOD_NAMES, MIN_TTL, PACKAGE_NAME, Method
 from airflow_provider_loanauth.models import response_warnings
 from airflow_provider_loanauth.redaction import sanitize_exceptions
@@ -114,7 +114,7 @@ def _lines(conn_id: str, method: Method | None, *, login: bool) -> Iterator[Line
         if login and not is_unavailable(response.status):
             name = "Login"
             result = client.authenticate(settings)
-            forget_login(settings)
+            end_refusal(settings)
             yield Line(name, "ok", " ".join([result.summary(), *response_warnings(result.response)]))
     except LoanAuthError as error:
         outcome: Literal["failed", "unknown"] = "unknown" if error.retryable else "failed"

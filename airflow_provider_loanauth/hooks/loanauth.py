@@ -12,7 +12,7 @@ from airflow_provider_loanauth.connection.settings import UNCHANGED_SECRET, Sett
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret, require_fernet_key
 from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, changed, forbid_on_triggerer_loop
 from airflow_provider_loanauth.login import shared as shared_login  # noqa: TID253 - DAG parsing does not import the hook
-from airflow_provider_loanauth.login.variables import forget_login
+from airflow_provider_loanauth.login.variables import end_refusal
 from airflow_provider_loanauth.metadata import (
     CONN_FIELDS,
     CONN_TYPE,
@@ -299,7 +299,7 @@ class LoanAuthHook(BaseHook):
             if isinstance(error, RejectedError):
                 hint = f" {SENT_BY_EACH_TEST}{hint}"
             return False, f"{changed(error, conn_id=None)}{hint}"
-        forget_login(settings)
+        end_refusal(settings)
         return True, result.summary()
 
 

@@ -184,17 +184,23 @@ def forget_credential(settings: Settings) -> None:
         delete_variable(variables.keys["login"])
 
 
-def forget_login(settings: Settings) -> None:
-    """End the refusal of these values in this process, and delete their shared login, if Variables can be used."""
+def end_refusal(settings: Settings) -> None:
+    """End the refusal of these values in this process, and, if Variables can be used, for all."""
     if memory := _MEMORIES.get(settings):
         memory.refusal = None
     # A test of the Connection has succeeded, also without that access. The Test button has a random connection id.
     with suppress(Exception):
-        delete_variable(LoginVariables(settings).keys["login"])
+        _delete_refusal(settings)
         for key in list_variables(f"loanauth.{settings.method}."):
-            conn_id = key.split(".", 2)[2].rsplit(".", 2)[0]
-            if key == LoginVariables(dataclasses.replace(settings, conn_id=conn_id)).keys["login"]:
-                delete_variable(key)
+            other = dataclasses.replace(settings, conn_id=key.split(".", 2)[2].rsplit(".", 2)[0])
+            if key == LoginVariables(other).keys["login"]:
+                _delete_refusal(other)
+
+
+def _delete_refusal(settings: Settings) -> None:
+    variables = LoginVariables(settings)
+    if variables.read_row().refusal is not None:
+        delete_variable(variables.keys["login"])
 
 
 def forget_logins(conn_id: str | None, method: Method | None) -> list[str]:

@@ -201,22 +201,24 @@ def test_a_successful_test_ends_a_refusal_of_the_same_values_only(store, fernet,
     dotted = settings_of(conn_id="one.two.three")
     for settings in (NEW, OLD, dotted):
         publish(settings, REJECTION)
+    healthy = settings_of(conn_id="healthy")
+    publish(healthy)
     before = {*store}
-    login_variables.forget_login(settings_of(conn_id="random"))
+    login_variables.end_refusal(settings_of(conn_id="random"))
     assert before - {*store} == {LoginVariables(one).keys["login"] for one in (OLD, dotted)}
     # Without access to the database, or without a Fernet key, nothing happens.
     for store.error, key in ((SdkError(403), FERNET_KEY), (None, "")):
         fernet(key)
-        login_variables.forget_login(NEW)
+        login_variables.end_refusal(NEW)
     fernet(FERNET_KEY)
     # It is not known which team this is.
     monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
-    login_variables.forget_login(NEW)
+    login_variables.end_refusal(NEW)
     assert len(before - {*store}) == 2
     # A task of Airflow 3 cannot list Variables.
     monkeypatch.delenv("AIRFLOW__CORE__MULTI_TEAM")
     monkeypatch.setattr(login_variables, "list_variables", Mock(side_effect=RuntimeError))
-    login_variables.forget_login(NEW)
+    login_variables.end_refusal(NEW)
     assert before - {*store} == {LoginVariables(one).keys["login"] for one in (OLD, NEW, dotted)}
 
 
