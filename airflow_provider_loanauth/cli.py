@@ -90,7 +90,7 @@ def _run(command: Callable[[argparse.Namespace], tuple[str, int]], failure: str,
 
 
 def _check(parsed: argparse.Namespace) -> tuple[str, int]:
-    from airflow_provider_loanauth.check import check_connection  # noqa: PLC0415 - it imports Airflow
+    from airflow_provider_loanauth.check import check_connection
 
     report = check_connection(parsed.conn_id, method=parsed.method, login=parsed.login)
     return str(report), report.exit_code

@@ -138,7 +138,7 @@ class Credential:
         """
         if not HEADER_TEXT.fullmatch(value):
             # Otherwise an HTTP library would raise an error with the value.
-            raise ValueError(f"The {cls.label} is empty, or has a character that no header can have: strip it.")
+            raise ValueError(f"The {cls.label} is empty, or cannot be sent in a header: strip it.")
         metadata = {
             "method": method,
             "conn_id": conn_id,

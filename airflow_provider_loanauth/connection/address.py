@@ -21,7 +21,7 @@ class FieldError(ValueError):
     """A field cannot be used. The message is the rest of a sentence that begins with the field's label."""
 
 
-def base_address(host: str, *, schema: Any = None, port: Any = None) -> str:
+def base_address(host: str, *, schema: Any, port: Any) -> str:
     """Return scheme, host, port and path prefix, without a slash at its end."""
     # The schema of a Connection is "http" or "https", or the path of a Connection given as a URI.
     schema = str(schema or "").strip("/ ")

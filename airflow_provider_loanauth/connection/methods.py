@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
 from airflow_provider_loanauth.metadata import Method
@@ -15,6 +15,7 @@ from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
 class PasswordGrant(NotForXCom):
     """What Authen JWT and Authen LOS send (§4.1, §4.2)."""
 
+    credential_type: ClassVar[type[AccessToken]] = AccessToken
     user: str
     password: SecretStr
     origin: str
@@ -31,6 +32,7 @@ class PasswordGrant(NotForXCom):
 class ApiKeyGrant(NotForXCom):
     """What PPE API secret sends (§4.3): in the path, and with ``in_headers`` also in headers."""
 
+    credential_type: ClassVar[type[ApiSecret]] = ApiSecret
     api_key: SecretStr
     user: str
     in_headers: bool
@@ -46,30 +48,17 @@ Grant: TypeAlias = PasswordGrant | ApiKeyGrant
 
 
 class AuthMethod(NamedTuple):
-    """One authentication method: what it sends, from which fields of the Connection, and what it returns."""
+    """One authentication method: what it sends, and from which fields of the Connection."""
 
     grant: type[Grant]
     #: The required fields by attribute of ``grant``: first the two of the user, last the two of the client.
     fields: Mapping[str, str]
-    credential_type: type[AccessToken | ApiSecret]
 
 
 _USER = {"user": "login", "password": "password", "origin": "origin"}
 
 METHODS: dict[Method, AuthMethod] = {
-    "jwt": AuthMethod(
-        grant=PasswordGrant,
-        fields=_USER | {"client_id": "client_id", "client_secret": "client_secret"},
-        credential_type=AccessToken,
-    ),
-    "los": AuthMethod(
-        grant=PasswordGrant,
-        fields=_USER | {"client_id": "los_client_id", "client_secret": "los_client_secret"},
-        credential_type=AccessToken,
-    ),
-    "ppe": AuthMethod(
-        grant=ApiKeyGrant,
-        fields={"api_key": "api_key", "user": "user_id"},
-        credential_type=ApiSecret,
-    ),
+    "jwt": AuthMethod(PasswordGrant, _USER | {"client_id": "client_id", "client_secret": "client_secret"}),
+    "los": AuthMethod(PasswordGrant, _USER | {"client_id": "los_client_id", "client_secret": "los_client_secret"}),
+    "ppe": AuthMethod(ApiKeyGrant, {"api_key": "api_key", "user": "user_id"}),
 }

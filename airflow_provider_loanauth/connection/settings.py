@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from airflow_provider_loanauth._compat import conf
 from airflow_provider_loanauth.connection.address import FieldError, Proxy, base_address
 from airflow_provider_loanauth.connection.methods import METHODS, ApiKeyGrant, Grant
-from airflow_provider_loanauth.credentials import ApiSecret
 from airflow_provider_loanauth.exceptions import SettingsError
 from airflow_provider_loanauth.metadata import CONN_FIELDS, CONN_TYPE, HOOK_NAME, LABELS, Method
 from airflow_provider_loanauth.redaction import NotForXCom, SecretStr
@@ -183,7 +182,7 @@ class _FieldReader:
         return SecretStr(text)
 
     def pricing(self, method: Method) -> PricingHeaders | None:
-        if METHODS[method].credential_type is not ApiSecret:
+        if METHODS[method].grant is not ApiKeyGrant:
             return None
         # The default names are those of public samples (``service-notes.md``).
         return PricingHeaders(

@@ -115,7 +115,7 @@ class ActiveCredential(NotForXCom):
     @property
     def credential_type(self) -> type[AccessToken | ApiSecret]:
         """The class of the sealed credential."""
-        return METHODS[self.method].credential_type
+        return METHODS[self.method].grant.credential_type
 
     @property
     def _age(self) -> float:

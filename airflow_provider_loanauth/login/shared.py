@@ -15,8 +15,7 @@ from typing import cast
 from airflow_provider_loanauth._compat import cleared_try, task_logger
 from airflow_provider_loanauth.connection.settings import Settings
 from airflow_provider_loanauth.credentials import AccessToken, ApiSecret
-from airflow_provider_loanauth.exceptions import LoanAuthError, RejectedError, ResponseError, UnavailableError, changed
-from airflow_provider_loanauth.login.backoff import Backoff
+from airflow_provider_loanauth.exceptions import LoanAuthError, UnavailableError, changed
 from airflow_provider_loanauth.login.credential import ActiveCredential, Need
 from airflow_provider_loanauth.login.lease import MAX_WAIT, Lease
 from airflow_provider_loanauth.login.refusal import MIN_PAUSE, Refusal
@@ -26,6 +25,8 @@ from airflow_provider_loanauth.service import telemetry
 from airflow_provider_loanauth.service.client import AuthenticationResult, Client
 from airflow_provider_loanauth.system import system
 
+#: Seconds after the first failure of a login within which its last attempt must start.
+MAX_SECONDS = 60.0
 #: Seconds after which a login tries Variables once more that have failed, perhaps for a moment: minimum and maximum.
 RETRY_DELAY = 1.0, 3.0
 #: Seconds for which a process does without Variables that have failed again.
@@ -70,10 +71,11 @@ def get_or_refresh(
         credential = login.known() or login.run()
     except LoanAuthError as error:
         # The service, its proxy or the source of the Connection does not work now, or the password has changed.
-        if old is None or need.must_log_in:
+        if need.must_log_in:
             raise
-        _log.warning("The %s cannot be refreshed, and is used until it expires: %s", old.credential_type.label, error)
-        return need.keep_old()
+        kept = need.keep_old()
+        _log.warning("The %s cannot be refreshed, and is used until it expires: %s", kept.credential_type.label, error)
+        return kept
     mask([credential.value])
     return credential
 
@@ -85,7 +87,9 @@ class _Login:
         self.client, self.settings, self.need = client, settings, need
         #: The result of the request of this login, if it has sent one.
         self.result: AuthenticationResult | None = None
-        self._memory, self._backoff = memory_of(settings), Backoff()
+        self._memory = memory_of(settings)
+        #: How often the service was unavailable, and when the last attempt must start.
+        self._failures, self._ends_at = 0, math.inf
         self._variables = LoginVariables(settings)
         self._lease = Lease(self._variables, self._memory)
         self._began = system.monotonic()
@@ -160,10 +164,31 @@ class _Login:
         try:
             return self._send()
         except UnavailableError as error:
-            seconds = self._backoff.seconds(error, self._max_attempts)
+            seconds = self._seconds_to_wait(error)
         self._lease.release()
         system.sleep(seconds)
         return None
+
+    def _seconds_to_wait(self, error: UnavailableError) -> float:
+        """Return for how many seconds to wait after a failed attempt; raise the error if there is no other one."""
+        self._failures += 1
+        now = system.monotonic()
+        self._ends_at = min(self._ends_at, now + MAX_SECONDS)
+        # Exponential, with full jitter: up to 1 s, 2 s, 4 s …
+        seconds = system.uniform(0, 2.0 ** (self._failures - 1))
+        if error.retry_after:
+            # A little longer than requested, so that not all clients retry at the same moment.
+            seconds = error.retry_after + system.uniform(0, 1)
+        message = f"{str(error.args[0]).removesuffix('.')}."
+        if self._failures < self._max_attempts and now + seconds < self._ends_at:
+            text = "Attempt %d of %d failed: %s Retrying in %.1f s."
+            _log.warning(text, self._failures, self._max_attempts, message, seconds)
+            return seconds
+        if self._max_attempts > 1:
+            message += f" Gave up after {self._failures} attempt{'s' * (self._failures > 1)}."
+        if error.retry_after:
+            message += f" The service asked to wait {error.retry_after:.0f} s."
+        raise changed(error, message) from None
 
     def _acquire_lease(self) -> ActiveCredential | None:
         """Claim the lease, or wait for it. Who has a valid credential waits for nobody."""
@@ -240,7 +265,7 @@ class _Login:
         """Send one request, and tell the other processes what the service says."""
         try:
             self.result = self.client.authenticate(self.settings, on_failure=self._record)
-        except (RejectedError, ResponseError) as error:
+        except LoanAuthError as error:
             if self._refusal is None:
                 raise
             raise self._refusal.explain(error, self.settings) from None

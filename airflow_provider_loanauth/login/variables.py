@@ -114,13 +114,12 @@ class Memory(NotForXCom):
 
 
 _MEMORIES: dict[Settings, Memory] = {}
-_LOCK = ForkSafeLock()
 
 
 def memory_of(settings: Settings) -> Memory:
     """Return what this process remembers of these settings."""
-    with _LOCK.current:
-        return _MEMORIES.setdefault(settings, Memory())
+    # Atomic: all threads get one.
+    return _MEMORIES.setdefault(settings, Memory())
 
 
 class LoginVariables:
@@ -132,8 +131,9 @@ class LoginVariables:
     @cached_property
     def keys(self) -> dict[str, str]:
         """The keys of the ``login`` and of the ``claim``."""
+        settings = self._settings
         with _not_shared_if_it_fails():
-            prefix = f"{key_of(self._settings.method, self._settings.conn_id)}.{_digest(self._settings)}"
+            prefix = f"loanauth.{settings.method}.{_name_of(settings.conn_id)}.{_digest(settings)}"
         return {kind: f"{prefix}.{kind}" for kind in _DESCRIPTIONS}
 
     def read_row(self) -> Row:
@@ -213,11 +213,6 @@ def forget_logins(conn_id: str | None, method: Method | None) -> list[str]:
     for key in deleted:
         delete_variable(key)
     return deleted
-
-
-def key_of(method: str, conn_id: str) -> str:
-    """Return the beginning of the keys of a Connection and method, for people: the digest tells values apart."""
-    return f"loanauth.{method}.{_name_of(conn_id)}"
 
 
 def _name_of(conn_id: str) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 
 from airflow_provider_loanauth._compat import BaseHook, task_logger
 from airflow_provider_loanauth.connection.lookup import read_connection
-from airflow_provider_loanauth.connection.methods import METHODS
 from airflow_provider_loanauth.connection.settings import Settings, load
 from airflow_provider_loanauth.exceptions import LoanAuthError, changed
 from airflow_provider_loanauth.metadata import METHOD_NAMES, Method
@@ -40,9 +39,9 @@ class AuthenticationResult(NotForXCom):
 
     def summary(self) -> str:
         """Return a sentence for the log: who was authenticated, with which method, and when the credential expires."""
-        method = self.settings.method
-        authenticated = f"Authenticated {self.settings.grant.user!r} with {METHOD_NAMES[method]}"
-        label = METHODS[method].credential_type.label
+        grant = self.settings.grant
+        authenticated = f"Authenticated {grant.user!r} with {METHOD_NAMES[self.settings.method]}"
+        label = grant.credential_type.label
         if self.expires_at is None:
             return f"{authenticated}; the service does not state when the {label} expires."
         return f"{authenticated}; the {label} expires at {self.expires_at:%Y-%m-%d %H:%M:%S} UTC."

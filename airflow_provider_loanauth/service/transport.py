@@ -233,7 +233,7 @@ def _is_logged(_: logging.LogRecord) -> bool:
     return not _is_sending.get()
 
 
-def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Proxy | None = None) -> WireResponse:
+def send(request: WireRequest, *, timeout: float, verify: bool | str, proxy: Proxy | None) -> WireResponse:
     """Send a request once, and return the response if its head could be read, also for an error status."""
     # The connection to each address of a host may take the timeout, and so may each wait for data. No wait begins after
     # twice that time. The lookup of a host name is not limited.
