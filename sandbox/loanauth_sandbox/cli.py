@@ -16,7 +16,6 @@ from typing import Any
 from loanauth_sandbox import __version__
 from loanauth_sandbox.faults import Fault, describe, load_faults
 from loanauth_sandbox.server import serve
-from loanauth_sandbox.tls import CERTIFICATES
 
 ABOUT = "A stand-in for the loan pricing service, for examples and tests. Everything in it is made up."
 
@@ -44,8 +43,7 @@ Of several faults, the first one that matches a request applies, in the order gi
     add("--token-lifetime", type=int, default=3600, help="lifetime of access tokens in seconds (default: %(default)s)")
     limit = "a credential prices one loan only, and the token response says so; the error for a second loan is made up"
     add("--one-loan-per-session", action="store_true", help=limit)
-    certificate = "use TLS with this certificate; without a name: good"
-    add("--tls", nargs="?", const="good", choices=CERTIFICATES, help=certificate)
+    add("--tls", action="store_true", help="use TLS, with an authority of its own")
     add("--ready-file", type=Path, help="JSON file with addresses and Connections, written when the sandbox listens")
     fault = "a fault, or a list, to start with; may be repeated"
     add("--fault", dest="faults", action="extend", type=_faults, default=[], metavar="JSON", help=fault)

@@ -83,8 +83,7 @@ class Commands:
         queue[:], queue.since = faults, self._state.clock()
         async with self._switching:
             if self._certificates:
-                certificates = queue.of_kind(Certificate)
-                self._certificates.present(certificates[0].name if certificates else None)
+                self._certificates.present("unknown-ca" if queue.of_kind(Certificate) else "good")
             if queue.of_kind(Refuse):
                 await self._service.refuse()
             elif queue.of_kind(Stall):

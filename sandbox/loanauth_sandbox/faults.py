@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import math
-import time
-from email.utils import formatdate
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import pydantic
@@ -71,9 +69,7 @@ class Stall(Fault, kind="stall"):
 
 
 class Certificate(Fault, kind="certificate"):
-    """The TLS listener presents a different certificate to new connections."""
-
-    name: Literal["good", "unknown-ca"] = Field("unknown-ca", description="the certificate")
+    """The TLS listener presents a certificate of an unknown authority to new connections."""
 
 
 class Lockout(Fault, kind="lockout"):
@@ -213,7 +209,6 @@ class Status(BrokenBody, kind="status"):
     shape: Literal["spring", "oauth", "html"] = Field("spring", description="shape of the body")
     error: Text = Field("invalid_grant", description="the error code, in the oauth shape")
     retry_after: WholeNumber | None = Field(None, description="Retry-After, in seconds")
-    retry_at: Seconds | None = Field(None, description="Retry-After as an HTTP date, this many seconds from now")
     body: BodyDefect = Field("whole", description="as in broken-body")
 
     def replacement(self, path: str) -> Response:
@@ -225,8 +220,6 @@ class Status(BrokenBody, kind="status"):
             response = spring_error(self.status, "No message available", path)
         if self.retry_after is not None:
             response.headers["Retry-After"] = str(self.retry_after)
-        if self.retry_at is not None:
-            response.headers["Retry-After"] = formatdate(time.time() + self.retry_at, usegmt=True)
         return response
 
 
@@ -245,24 +238,16 @@ class BrokenHead(RequestFault, kind="broken-head"):
 
 
 class Endless(RequestFault, kind="endless"):
-    """One part of the response never ends, until the client closes the connection."""
+    """The body of the response never ends, until the client closes the connection."""
 
-    part: Literal["header-line", "body"] = Field("body", description="the part")
     interval: Seconds = Field(0.0, description="seconds between two octets; 0: as fast as the client reads")
-    status: Annotated[int, Field(ge=400, le=599)] | None = Field(
-        None, description="status code of an error response; null: the correct response"
-    )
-
-    def replacement(self, path: str) -> Response | None:
-        return spring_error(self.status, "No message available", path) if self.status else None
 
     async def send(self, connection: Connection, response: Response) -> None:
         _uncompress(response)
-        rest, octet = (_headers_and_body(response), b" ") if self.part == "body" else (b"X-Filler: ", b"x")
-        await connection.write(_status_line(response) + rest, response.status_code)
+        await connection.write(_status_line(response) + _headers_and_body(response), response.status_code)
         while not connection.is_closed:
             await connection.wait(self.interval)
-            await connection.write(octet if self.interval else octet * CHUNK_SIZE, response.status_code)
+            await connection.write(b" " * (1 if self.interval else CHUNK_SIZE), response.status_code)
         await connection.abort()
 
 
@@ -270,14 +255,10 @@ class GzipBomb(RequestFault, kind="gzip-bomb"):
     """A small gzip body that decompresses to a large one."""
 
     size: WholeNumber = Field(16_777_216, description="bytes after decompression")
-    layers: Literal[1, 2] = Field(1, description="how many times the body is compressed")
 
     def replacement(self, path: str) -> Response:
-        headers = {"Content-Encoding": ", ".join(["gzip"] * self.layers)}
-        body = bytes(self.size)
-        for _ in range(self.layers):
-            body = gzip.compress(body)
-        return ChunkedResponse(body, headers=headers, media_type=JSON_TYPE)
+        body = gzip.compress(bytes(self.size))
+        return ChunkedResponse(body, headers={"Content-Encoding": "gzip"}, media_type=JSON_TYPE)
 
 
 class LongCredential(_ChangedJson, kind="long-credential"):

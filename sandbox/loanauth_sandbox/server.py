@@ -78,7 +78,7 @@ async def serve(
     accounts: Sequence[Company] | None = None,
     port: int = 0,
     control_port: int = 0,
-    tls: str | None = None,
+    tls: bool = False,
     path_prefix: str = "",
     faults: Sequence[Fault] = (),
     clock: Callable[[], float] = time.time,
@@ -86,7 +86,7 @@ async def serve(
 ) -> AsyncIterator[Sandbox]:
     """Run a sandbox in the running event loop until the context is left.
 
-    :param tls: the name of a certificate; None: plain HTTP
+    :param tls: whether it uses TLS, or plain HTTP
     :param path_prefix: a path like ``/tenant1`` before the paths of §4, percent-encoded
     :param clock: a function that returns seconds since the epoch
     :param settings: those of :class:`Settings`
@@ -98,7 +98,7 @@ async def serve(
         certificates = None
         if tls:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="loanauth-sandbox-"))
-            certificates = Certificates(Path(directory), tls)
+            certificates = Certificates(Path(directory))
         context = certificates.context if certificates else None
         service = Listener(ServiceApp(state), port, context=context, state=state)
         stack.push_async_callback(service.close)

@@ -7,19 +7,16 @@ from pathlib import Path
 
 import trustme
 
-#: One that a client accepts, and one that it must reject.
-CERTIFICATES = ("good", "unknown-ca")
-
 
 class Certificates:
     """Certificates in a directory, and the TLS context of the service listener."""
 
-    def __init__(self, directory: Path, default: str) -> None:
-        self._directory, self._default = directory, default
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         trusted = trustme.CA()
         self.ca_path = directory / "ca.pem"
         trusted.cert_pem.write_to_path(self.ca_path)
-        for name, authority in zip(CERTIFICATES, (trusted, trustme.CA()), strict=True):
+        for name, authority in (("good", trusted), ("unknown-ca", trustme.CA())):
             certificate = authority.issue_cert("localhost", "127.0.0.1")
             certificate.private_key_and_cert_chain_pem.write_to_path(directory / f"{name}.pem")
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -27,6 +24,6 @@ class Certificates:
         self.context.minimum_version = ssl.TLSVersion.TLSv1_3
         self.context.num_tickets = 0
 
-    def present(self, name: str | None = None) -> None:
-        """Present this certificate to connections from now on."""
-        self.context.load_cert_chain(self._directory / f"{name or self._default}.pem")
+    def present(self, name: str) -> None:
+        """Present the certificate ``good``, or that of an ``unknown-ca``, to connections from now on."""
+        self.context.load_cert_chain(self._directory / f"{name}.pem")

@@ -67,12 +67,12 @@ ROWS = (
     _row("The response is late, but within Timeout", "latency", seconds=0.05),
     cut_off("The connection is reset in the middle of the response", "broken-body", body="reset"),
     cut_off("`Content-Length` is larger than the body", "wrong-content-length", delta=100),
-    cut_off("The body arrives octet by octet", "endless", message=_LATE_BODY, part="body", interval=0.01),
+    cut_off("The body arrives octet by octet", "endless", message=_LATE_BODY, interval=0.01),
     cut_off("The body is labelled gzip and is not", "broken-body", body="not-gzip"),
     # The request is not sent again, because a login may have failed.
     unexpected("Octets that are not HTTP", "broken-head", "The head of the response cannot be read", head="garbage"),
     # --- over a limit ---
-    unexpected("200, and the body never ends", "endless", _TOO_LARGE, part="body"),
+    unexpected("200, and the body never ends", "endless", _TOO_LARGE),
     _row("A token of 16 KiB", "long-credential", length=16_384),
     unexpected("A token of 16,385 characters", "long-credential", _TOO_LONG, length=16_385),
     unexpected("A gzip body that becomes 16 MiB", "gzip-bomb", _TOO_LARGE, size=2**24),
@@ -105,7 +105,7 @@ ROWS = (
 
 @pytest.fixture(scope="module")
 def servers():
-    with running_sandbox(accounts=[COMPANY]) as plain, running_sandbox(accounts=[COMPANY], tls="good") as tls:
+    with running_sandbox(accounts=[COMPANY]) as plain, running_sandbox(accounts=[COMPANY], tls=True) as tls:
         yield {False: plain, True: tls}
 
 

@@ -13,10 +13,10 @@ from loanauth_sandbox.server import running_sandbox
 from tests.support.airflow_scratch import conn_variable
 from tests.support.dag_runs import run
 from tests.support.leaks import leaks
+from tests.support.waiting import MODES
 
 pytestmark = pytest.mark.processes
 
-MODES = ["poke", "reschedule", "deferrable"]
 WAITS = [f"{mode}_{when}" for mode in MODES for when in ("open", "late")]
 COMPANY = default_accounts()[0]
 

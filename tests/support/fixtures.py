@@ -90,7 +90,7 @@ def shared_sandbox():
 
 @pytest.fixture(scope="session")
 def shared_tls_sandbox():
-    with running_sandbox(tls="good") as sandbox:
+    with running_sandbox(tls=True) as sandbox:
         yield sandbox
 
 
