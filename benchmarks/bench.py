@@ -52,13 +52,13 @@ def machine():
     )
 
 
-def parse_arguments(arguments=None):
+def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"one of {', '.join(ROWS)} (default: all)")
     parser.add_argument("--rounds", type=int, default=5, help="of each comparison (default: 5)")
     parser.add_argument("--loans", type=int, default=1000, help="priced by one task (default: 1000)")
     add_update_docs(parser, ignored="build/bench/RESULTS.md", tracked=TRACKED)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     if unknown := set(options.rows) - set(ROWS):
         parser.error(f"unknown rows: {', '.join(sorted(unknown))}")
     if options.rows and options.output == ROOT / TRACKED:

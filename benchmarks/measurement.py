@@ -110,10 +110,9 @@ def table(head, rows):
     return "\n".join([*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
 
 
-def timed(medians, base, unit="ms"):
+def timed(medians, base):
     """Return rows of wall and CPU time, each with its ratio to the base."""
     wall, cpu = medians[base]
     return [
-        (name, f"{w:.2f} {unit}", f"{w / wall:.2f}", f"{c:.2f} {unit}", f"{c / cpu:.2f}")
-        for name, (w, c) in medians.items()
+        (name, f"{w:.2f} ms", f"{w / wall:.2f}", f"{c:.2f} ms", f"{c / cpu:.2f}") for name, (w, c) in medians.items()
     ]

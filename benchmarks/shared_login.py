@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from itertools import count
 from random import Random
 from typing import Any
@@ -127,8 +126,6 @@ def expiry(number: int) -> list[str]:
 
 def main() -> None:
     logging.disable(logging.CRITICAL)
-    # Ten thousand threads.
-    threading.stack_size(512 * 1024)
     numbers = [int(one) for one in sys.argv[1:]] or [*STARTS]
     rows = [load(number, within) for number in numbers for within in STARTS[number]]
     header = ["processes without a credential", "start", "logins", "requests of each", "median wait", "slowest wait"]

@@ -22,7 +22,7 @@ START_TIMEOUT = 600.0  # seconds until Airflow is up; it needs about 20
 RUN_TIMEOUT = 1200.0  # seconds of a DAG run; it needs about 10, and 101 pods on two cores 740
 REQUEST_TIMEOUT = 60.0  # seconds
 USER = "admin"
-NOT_FOUND = 404
+NOT_FOUND = 404  # RFC 9110 §15.5.5
 
 
 def free_port() -> int:
@@ -194,6 +194,13 @@ class Airflow:
         """Send a GET request."""
         return self.request("GET", path)
 
+    def succeed(self, method: str, path: str, body: Any = None) -> Any:
+        """Send a request that must succeed; return the response."""
+        status, response = self.request(method, path, body)
+        if status >= 300:  # noqa: PLR2004 - not successful (RFC 9110 §15.3)
+            raise ProgramError(f"Airflow {self.version} rejected {method} {path}: {status} {response}")
+        return response
+
     def test_on_a_worker(self, programs: Programs, connection: dict[str, Any]) -> str:
         """Have a worker test a connection, which Airflow 3.3 supports."""
         status, response = self.request("POST", "/connections/enqueue-test", connection)
@@ -224,9 +231,7 @@ class Airflow:
         body: dict[str, Any] = {"dag_run_id": run_id, "conf": params}
         if not self.is_airflow_2:
             body["logical_date"] = None
-        status, response = self.request("POST", f"/dags/{dag_id}/dagRuns", body)
-        if status >= 300:  # noqa: PLR2004 - not successful (RFC 9110 §15.3)
-            raise ProgramError(f"Airflow {self.version} does not run {dag_id}: {status} {response}")
+        self.succeed("POST", f"/dags/{dag_id}/dagRuns", body)
 
     def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
         """Clear one task of a run, so that it and all that follow run again."""
@@ -234,9 +239,9 @@ class Airflow:
         body: dict[str, Any] = {"task_ids": [task_id], "dag_run_id": run_id, **options}
         if self.is_airflow_2:
             body |= {"reset_dag_runs": True, "only_running": False}
-        status, response = self.request("POST", f"/dags/{dag_id}/clearTaskInstances", body)
-        if status >= 300 or task_id not in str(response):  # noqa: PLR2004 - not successful (RFC 9110 §15.3)
-            raise ProgramError(f"Airflow {self.version} does not clear {dag_id}: {status} {response}")
+        response = self.succeed("POST", f"/dags/{dag_id}/clearTaskInstances", body)
+        if task_id not in str(response):
+            raise ProgramError(f"Airflow {self.version} does not clear {dag_id}: {response}")
 
     def wait_for_run(self, programs: Programs, dag_id: str, run_id: str, expected: str = "success") -> None:
         """Wait until a DAG run has ended."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import Error, expect, sync_playwright
 
 from e2e.airflow import USER
-from e2e.steps import EndToEndError
+from scripts.programs import ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +111,7 @@ def browser_user(run: Run) -> Iterator[BrowserUser]:
     """Open a browser with an empty profile, and log in."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
-        raise EndToEndError("Chromium is not installed (on Debian and Ubuntu: the package chromium)")
+        raise ProgramError("Chromium is not installed (on Debian and Ubuntu: the package chromium)")
     expect.set_options(timeout=TIMEOUT)
     try:
         with sync_playwright() as playwright, playwright.chromium.launch(executable_path=chromium) as browser:
@@ -121,4 +121,4 @@ def browser_user(run: Run) -> Iterator[BrowserUser]:
             user.log_in(run.airflow.password)
             yield user
     except (Error, AssertionError) as error:
-        raise EndToEndError(f"Airflow {run.airflow.version}, in the browser: {error}") from error
+        raise ProgramError(f"Airflow {run.airflow.version}, in the browser: {error}") from error

@@ -20,7 +20,6 @@ from e2e.executors import EXECUTORS
 from e2e.marked_secrets import CHANGED_PASSWORD, COMPANY, MARKED_SECRETS, Recorder
 from e2e.rest_responses import collect_responses
 from e2e.scenarios import REMOTE, SCENARIOS, chaos
-from e2e.steps import EndToEndError
 from e2e.versions import parser_for, run_each
 from loanauth_sandbox.server import running_sandbox
 from scripts.matrix import ONE_PYTHON, environment
@@ -75,7 +74,7 @@ def run(version: str, directory: Path, options: argparse.Namespace) -> list[str]
             print(f"Airflow {version}, {options.executor}, {run_id}: {description}", flush=True)
             try:
                 found = scenario(batches, run_id)
-            except (EndToEndError, ProgramError) as error:
+            except ProgramError as error:
                 found = [str(error)]
             for problem in found:
                 print(f"  PROBLEM: {problem}", flush=True)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from e2e.airflow import Airflow, free_port
+from e2e.airflow import NOT_FOUND, Airflow, free_port
 from e2e.batch import connection_variable, task_name, write_dags
 from e2e.marked_secrets import USER
 from e2e.servers import start_postgresql, start_redis
@@ -37,7 +37,6 @@ SETTINGS_OF_TASKS = (
     "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED",
     "AIRFLOW__WORKERS__",
 )
-NOT_FOUND = 404  # RFC 9110 §15.5.5
 
 
 class ExecutorAirflow(Airflow):

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from e2e.steps import EndToEndError
-from scripts.matrix import MatrixError
 from scripts.programs import ProgramError
 
 if TYPE_CHECKING:
@@ -53,7 +51,7 @@ def run_each(versions: Sequence[str], run: Callable[[str, Path], list[str]], *, 
     def problems_of(version: str) -> list[str]:
         try:
             return run(version, directory / version)
-        except (EndToEndError, ProgramError, MatrixError) as error:
+        except ProgramError as error:
             return [f"Airflow {version}: {error}"]
 
     try:

@@ -16,7 +16,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from scripts.programs import ProgramError
+from scripts.update_docs import ROOT
+
 LOGS = ROOT / ".matrix"
 #: The projects that each environment installs, with the pins of its Airflow.
 PROVIDER, SANDBOX = ROOT, ROOT / "sandbox"
@@ -57,10 +59,6 @@ LINES_OF_A_FAILURE = 150
 TIMEOUT = 3600
 
 
-class MatrixError(Exception):
-    """An environment cannot be set up. The message is shown to the user."""
-
-
 def run_uv(*command: str) -> str:
     """Return what uv prints. It sees the Pythons of pyenv, whose shims do not run a Python that is not chosen."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv").glob("versions/3.*/bin")
@@ -73,7 +71,7 @@ def run_uv(*command: str) -> str:
         check=False,
     )
     if done.returncode:
-        raise MatrixError(done.stderr.strip())
+        raise ProgramError(done.stderr.strip())
     return done.stdout
 
 
@@ -81,7 +79,7 @@ def is_installed(python: str) -> bool:
     """Return whether this machine has a Python."""
     try:
         return bool(run_uv("python", "find", python))
-    except MatrixError:
+    except ProgramError:
         return False
 
 
@@ -105,8 +103,8 @@ def environment(airflow: str, python: str, extra: str = "dev") -> Path:
         )
         # jsonschema, which Airflow loads, compiles the grammars of this optional library at each start: two seconds.
         run_uv("pip", "uninstall", "--quiet", "--python", str(executable), "rfc3987-syntax")
-    except MatrixError as error:
-        raise MatrixError(f"the environment of Airflow {airflow} on Python {python}: {error}") from error
+    except ProgramError as error:
+        raise ProgramError(f"the environment of Airflow {airflow} on Python {python}: {error}") from error
     ready.write_text(inputs)
     return executable
 
@@ -178,7 +176,7 @@ def main() -> int:
                     frozen = run_uv("pip", "freeze", "--python", str(executable.result()))
                     print(*re.findall(r"^\S+==\S+\d(?:a|b|rc|\.dev)\d+$", frozen, re.MULTILINE), sep=" ", flush=True)
                 result, problems = run(airflow, python, executable.result(), arguments)
-            except MatrixError as error:
+            except ProgramError as error:
                 result, problems = "cannot be tested", [str(error)]
             print(result + ("  FAILED" if problems else ""))
             for line in problems:
