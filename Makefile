@@ -117,5 +117,5 @@ release: $(READY) ## Build the files of a release from HEAD twice, and check the
 
 .PHONY: clean
 clean: ## Remove all files that the other targets create, including .venv
-	@rm -rf $(VENV) .venv-*-* .matrix .e2e .demo .bench build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) .venv-*-* .matrix .demo .bench build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,9 +5,7 @@ Scenario: the service is down for maintenance at night, with no fixed end. The b
 desk opens, so this DAG starts early, waits until the service is available, and prices at once.
 
 Waiting uses no worker slot. All tasks of a triggerer that wait for the same service share one request per minute, which
-has no credentials. With a thousand waiting tasks (``docs/dev/benchmarks.md``), that is one request per interval for all
-together, and 3.5 KiB of the triggerer's memory for each. After a recovery, they resume in random order, about 20 per
-second, and share one login.
+has no credentials. After a recovery, they resume in random order, about 20 per second, and share one login.
 
 Set-up:
 

@@ -7,7 +7,6 @@ import pytest
 from airflow_provider_loanauth.exceptions import LoanAuthError
 from tests.support.simulation import LIFETIME, MIN_TTL, Process, Simulation
 
-# They run the same lines thousands of times, which takes twice as long while coverage is measured.
 pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.usefixtures("no_log_lines")]
 ENOUGH = 10**7
 

@@ -20,8 +20,6 @@ from tests.support.airflow_names import serde
 from tests.support.code_blocks import PAGES
 from tests.support.paths import EXAMPLE_DAGS, ROOT
 
-pytestmark = pytest.mark.slow
-
 INTERNAL = runpy.run_path(str(ROOT / "docs" / "conf.py"))["INTERNAL"]
 INSTALLED = ".".join(metadata.version("apache-airflow").split(".")[:2])
 #: A version that is not supported yet should be like the newest one that is (`make test-next`).

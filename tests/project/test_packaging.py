@@ -16,8 +16,6 @@ from tests.support.paths import PACKAGE, ROOT
 
 pytestmark = pytest.mark.once
 
-#: Airflow is declared, and installs its parts; only the web server of 2.11 uses the second, for its form.
-FROM_AIRFLOW = {"airflow", "flask_appbuilder"}
 SANDBOX_NAME = "loanauth-sandbox"
 
 
@@ -37,7 +35,7 @@ def test_every_library_that_is_imported_is_declared():
     imported = {name.partition(".")[0] for name in graph.modules}
     assert {"requests", "httpx", "cryptography"} <= imported
     known = importlib.metadata.packages_distributions()
-    names = imported - sys.stdlib_module_names - FROM_AIRFLOW - {PACKAGE.name}
+    names = imported - sys.stdlib_module_names - {"airflow", PACKAGE.name}
     assert {
         name for name in names if not {*map(canonicalize_name, known.get(name, [name]))} & declared("httpx2")
     } == set()

@@ -57,6 +57,13 @@ def test_the_limit_of_a_body(coding, loopback):
         assert error.status == 200
 
 
+@pytest.mark.parametrize("coding", ["br", "gzip, gzip"])
+def test_a_coding_that_was_not_requested(coding, loopback):
+    loopback.responses = [json_response(BODY, headers=f"Content-Encoding: {coding}\r\n".encode())]
+    error = fails(secret_request(loopback.url), ResponseError)
+    assert "is encoded in a way that was not requested: only gzip is accepted" in str(error)
+
+
 CODE = b'{"error": "invalid_grant"'
 #: What follows the status line of a response with an error code, whose end or form is wrong.
 UNREADABLE = {
