@@ -145,7 +145,7 @@ def test_a_valid_credential_is_used_whatever_its_refresh_meets(outcome, logs):
     assert simulation.values[:2] == [FIRST, FIRST]
     assert isinstance(processes[2].results[0], LoanAuthError)
     assert max(waits(simulation)[:2]) < 1
-    assert "The access token cannot be refreshed, and is used until it expires: made-up " in logs.text
+    assert "The access token cannot be refreshed, and is used until it expires: made-up " in "".join(logs.at("warning"))
 
 
 @pytest.mark.parametrize("obeys", [False, True])
