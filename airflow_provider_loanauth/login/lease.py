@@ -7,7 +7,6 @@ process that has waited long enough goes on without it.
 
 from __future__ import annotations
 
-import math
 import secrets
 from contextlib import suppress
 
@@ -36,7 +35,7 @@ class Lease:
         self._variables, self._memory = variables, memory
         self._claim_id = ""
         #: When others may ignore the claim of this login.
-        self._claimed_until = -math.inf
+        self._claimed_until = 0.0
         self.is_held = False
         #: Seconds that this login has waited for others.
         self.waited = 0.0
@@ -53,11 +52,11 @@ class Lease:
 
     def release(self) -> None:
         """Let the others go on."""
-        # Later, the claim in the Variable may be that of another process.
-        if system.monotonic() < self._claimed_until:
+        # Before it is held and after its time, the claim in the Variable may be that of another process.
+        if self.is_held and system.monotonic() < self._claimed_until:
             with suppress(NotSharedError):
                 self._write(has_ended=True)
-        self.is_held, self._claimed_until = False, -math.inf
+        self.is_held = False
 
     def _who_else(self) -> str | None:
         """Return the process that has claimed the lease, as text for people; None if it is free."""
@@ -72,12 +71,10 @@ class Lease:
         return str(claim.get("by"))
 
     def _claim(self, began: float) -> None:
-        self._claim_id, claimed_until = secrets.token_hex(8), system.monotonic() + LEASE_SECONDS
+        self._claim_id, self._claimed_until = secrets.token_hex(8), system.monotonic() + LEASE_SECONDS
         self._write(has_ended=False)
         # A process that was slow waits for longer: a faster one may have read its own claim before.
         delay = min(MAX_DELAY, max(MIN_DELAY, DELAY_FACTOR * (system.monotonic() - began)))
-        # Not before it is written: nobody may release, and so write, a claim that was never made.
-        self._claimed_until = claimed_until
         system.sleep(delay)
         found = self._variables.read("claim", dict)
         if found is None:
@@ -85,7 +82,7 @@ class Lease:
         self.is_held = found.get("id") == self._claim_id
         if not self.is_held:
             # It counts as waiting for others, or a store that loses writes would hold it for ever.
-            self.waited, self._claimed_until = self.waited + delay, -math.inf
+            self.waited += delay
 
     def _wait_until_free(self) -> None:
         poll, before, began = MIN_POLL, self.waited, system.monotonic()

@@ -251,6 +251,13 @@ def test_an_interrupted_process_ends_its_claim(step):
     assert waits(simulation)[1] < LEASE_SECONDS + 3
 
 
+@pytest.mark.parametrize("step", range(4, 13))
+def test_an_interrupted_process_does_not_end_the_claim_of_another_one(step):
+    processes = [Process(interrupted_at=step), Process(start=0.01), Process(start=0.64)]
+    simulation = Simulation(processes, login_seconds=[1.0]).run()
+    assert simulation.posts == 1 + processes[0].unreported
+
+
 @pytest.mark.parametrize("number", [1, 20])
 def test_a_store_that_loses_writes_after_a_login_fails_nobody(number):
     """Nor does it hold anybody for long: a claim that never stands is one of others."""
