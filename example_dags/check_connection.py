@@ -5,8 +5,8 @@ from that of tasks.
 Scenario: a Connection is new, or tasks fail with it. The only task of this DAG checks what is between the worker and a
 working login. Its log has the report, with what to do. The task fails if the Connection cannot be used.
 
-Set-up: the Connection to check, of type *Loan Pricing Authentication*. Trigger the DAG manually and enter the id. Only
-with *Log in* does the task send a credential to the service.
+Set-up: the Connection to check, of type *Loan Pricing Authentication*. Trigger the DAG manually and enter the id. The
+task sends a credential to the service only with *Log in*.
 
 This file is complete and can be copied alone. Parts that other examples also have are repeated on purpose.
 """
